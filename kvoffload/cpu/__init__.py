@@ -1,0 +1,1 @@
+"""The CPU tier: chunks in host memory."""

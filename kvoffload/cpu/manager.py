@@ -1,0 +1,611 @@
+"""The manager of the CPU tier.
+
+Everything that a call may change is owned by a part with a name of its own: the slots by a
+`SlotPool`, residency by a `ResidencyIndex`, what is in flight by `OpenTransfers`, what a request
+has seen by its `RequestAccess`, offers counted for admission by a `ReuseTracker`, what was
+announced by an `EventLog`, and the order of eviction by the policy. This file has the calls: each
+checks first, asks the policy next, and changes the books last, so that whatever is raised on the
+way, nothing is lost or half done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection
+from operator import attrgetter
+from typing import Final, NoReturn
+
+from typing_extensions import override
+
+from kvoffload.cpu import metrics
+from kvoffload.cpu.event_log import EventLog
+from kvoffload.cpu.load_store import CPULoadStoreSpec
+from kvoffload.cpu.open_transfers import (
+    OpenTransfers,
+    OutstandingTransfer,
+    Transfer,
+    TransferKind,
+)
+from kvoffload.cpu.request_access import RequestAccess, RequestAccesses
+from kvoffload.cpu.residency import ResidencyIndex
+from kvoffload.cpu.reuse_tracker import ReuseTracker
+from kvoffload.cpu.slot_pool import SlotPool
+from kvoffload.errors import (
+    ChunkNotFoundError,
+    ChunkNotReadyError,
+    InvalidKeyError,
+    InvariantError,
+    PolicyContractError,
+    RequestFinishedError,
+)
+from kvoffload.events import OffloadingEvent
+from kvoffload.keys import OffloadKey, check_key, check_keys
+from kvoffload.lookup import LookupResult
+from kvoffload.manager import OffloadingManager
+from kvoffload.metrics import OffloadingStats
+from kvoffload.policies.base import CachePolicy, ChunkStatus
+from kvoffload.policies.factory import CachePolicyFactory, check_policy_cls
+from kvoffload.policies.hooks import PolicyHooks
+from kvoffload.requests import ReqContext, RequestOffloadingContext
+from kvoffload.tiers import Medium
+from kvoffload.transfers import PrepareStoreOutput
+from kvoffload.validation import require_int
+
+# Reading a member of an enum costs as much as the rest of a look-up.
+MISS, HIT, HIT_PENDING = LookupResult.MISS, LookupResult.HIT, LookupResult.HIT_PENDING
+REF_CNT: Final[Callable[[ChunkStatus], int]] = attrgetter("ref_cnt")
+CHUNK_ID: Final[Callable[[ChunkStatus], int]] = attrgetter("chunk_id")
+LOAD, STORE = TransferKind.LOAD, TransferKind.STORE
+
+Victims = list[tuple[OffloadKey, ChunkStatus]]
+
+
+class CPUOffloadingManager(OffloadingManager):
+    """Keeps `num_chunks` chunks in CPU memory, in the order of a pluggable cache policy.
+
+    `cache_policy` is a registered name ("lru", "arc"), the name of a class in the module
+    `cache_policy_module_path`, or a class. A chunk is stored from its `store_threshold`-th offer
+    on, offers being remembered for `max_tracker_size` keys. With `enable_events`, `take_events`
+    tells what became loadable and what left.
+
+    Raises InvalidValueError, UnknownPolicyError or NotAPolicyError for arguments that cannot be
+    served. Calls raise InvalidKeyError (a ValueError) for what is no key; PolicyContractError
+    when the policy breaks its contract, and from then on, until `reset_cache`, for every call
+    that would need it (STORE-10).
+    """
+
+    medium: Medium = Medium.CPU
+
+    def __init__(
+        self,
+        num_chunks: int,
+        cache_policy: str | type[CachePolicy] = "lru",
+        cache_policy_module_path: str | None = None,
+        enable_events: bool = False,
+        store_threshold: int = 1,
+        max_tracker_size: int = 64_000,
+    ) -> None:
+        self.num_chunks = require_int("num_chunks", num_chunks, 0)
+        self.store_threshold = require_int("store_threshold", store_threshold, 0)
+        self.max_tracker_size = require_int("max_tracker_size", max_tracker_size, 0)
+        self._policy_cls = (
+            CachePolicyFactory.get_cache_policy_cls(cache_policy, cache_policy_module_path)
+            if isinstance(cache_policy, str)
+            else check_policy_cls(cache_policy)
+        )
+        self._hooks = self._new_policy()
+        self._broken: PolicyContractError | None = None
+        self._index = ResidencyIndex()
+        self._find = self._index.get
+        self._pool = SlotPool(num_chunks)
+        self._transfers = OpenTransfers()
+        self._tracker = (
+            ReuseTracker(store_threshold, max_tracker_size) if store_threshold >= 2 else None
+        )
+        self._events = EventLog(self.medium, num_chunks) if enable_events else None
+        self.generation = 0
+        self.stale_completions = 0
+        # Stands for this manager in this generation, in the contexts of requests.
+        self._era = object()
+        self._allocation_sizes: Counter[int] = Counter()
+        self._stores_skipped = 0
+
+    # Requests
+
+    @override
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        self._refuse_if_broken("on_new_request")
+        self._access_of(req_context)
+        return RequestOffloadingContext()
+
+    @override
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        """Tell the policy what the request saw, once (FIN-1). Unknown requests are ignored."""
+        self._refuse_if_broken("on_request_finished")
+        accesses = req_context.get_state(RequestAccesses)
+        access = None if accesses is None else accesses.get(self._era)
+        if access is None or access.finished:
+            return
+        hooks = self._hooks
+        try:
+            hooks.on_request_finished(
+                access.key_groups(req_context),
+                access.inserted - access.reused,
+                access.reused,
+                req_context,
+            )
+        except Exception as error:
+            self._break("on_request_finished", "POL-7", _raised(error), error)
+        access.finished = True
+
+    def outstanding(self, request_id: str) -> tuple[OutstandingTransfer, ...]:
+        """The transfers that a request has not completed, oldest first (PIN-2).
+
+        After an abort, completing them under their tickets releases everything.
+        """
+        return self._transfers.outstanding(request_id)
+
+    # Look-up and load
+
+    @override
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        """MISS, HIT_PENDING or HIT; changes nothing (LOOK-1, LOOK-2)."""
+        try:
+            chunk = self._find(key)
+        except TypeError:
+            raise InvalidKeyError(key, "a key is bytes") from None
+        if chunk is None:
+            check_key(key)
+            return MISS
+        return HIT if chunk.ref_cnt >= 0 else HIT_PENDING
+
+    @override
+    def prepare_load(
+        self,
+        keys: Collection[OffloadKey],
+        req_context: ReqContext,
+        *,
+        record_access: bool = True,
+    ) -> CPULoadStoreSpec:
+        """Pin every occurrence of every key, or raise and pin nothing (LOAD-1, LOAD-2).
+
+        `block_ids[i]` of the answer is the slot of `keys[i]`. With `record_access=False` the
+        transfer is an internal one, and no access by the request (LOAD-5). Raises
+        ChunkNotFoundError, ChunkNotReadyError or RequestFinishedError (FIN-2).
+        """
+        self._refuse_if_broken("prepare_load")
+        listed, chunks = self._resident("prepare_load", keys)
+        refs = list(map(REF_CNT, chunks))
+        if refs and min(refs) < 0:
+            raise ChunkNotReadyError("prepare_load", listed[refs.index(-1)])
+        access = self._access_of(req_context)
+        first_seen = access.unseen(listed) if record_access else {}
+        if first_seen and access.finished:
+            raise RequestFinishedError("prepare_load", req_context.req_id, next(iter(first_seen)))
+
+        hooks = self._hooks
+        if hooks.mark_all_non_evictable is not None:
+            idle = [key for key, count in zip(listed, refs, strict=True) if count == 0]
+            self._tell(
+                "mark_non_evictable", hooks.mark_all_non_evictable, list(dict.fromkeys(idle))
+            )
+        self._index.pin(chunks)
+        if first_seen and hooks.on_request_access is not None:
+            try:
+                hooks.on_request_access(list(first_seen), req_context)
+            except Exception as error:
+                self._index.unpin(listed, chunks)
+                self._break("on_request_access", "POL-7", _raised(error), error)
+        if record_access:
+            access.see(first_seen)
+            access.reuse(listed)
+        ticket = self._transfers.open(LOAD, req_context.req_id, listed, chunks)
+        return CPULoadStoreSpec.of_slots(list(map(CHUNK_ID, chunks)), ticket)
+
+    @override
+    def complete_load(
+        self,
+        keys: Collection[OffloadKey],
+        req_context: ReqContext,
+        *,
+        ticket: int | None = None,
+    ) -> None:
+        """Release a pin for each occurrence, or raise and release none (LOAD-4).
+
+        Under a ticket, only what that load still holds is released; anything else counts as a
+        stale completion (DONE-4). Raises ChunkNotFoundError, NotPinnedError or
+        UnknownTicketError.
+        """
+        transfer, listed, chunks = self._completed("complete_load", LOAD, keys, req_context, ticket)
+        became_idle = self._index.unpin(listed, chunks)
+        try:
+            self._tell("mark_evictable", self._hooks.mark_all_evictable, became_idle)
+        except PolicyContractError:
+            self._index.pin(chunks)
+            raise
+        self._close(transfer, LOAD, listed, req_context)
+
+    @override
+    def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        """Refresh keys in the policy's order; unknown ones are harmless (TOUCH-1)."""
+        self._refuse_if_broken("touch")
+        keys = check_keys(keys)
+        try:
+            self._hooks.touch(keys, req_context)
+        except Exception as error:
+            self._break("touch", "POL-7", _raised(error), error)
+
+    # Store
+
+    @override
+    def prepare_store(
+        self, keys: Collection[OffloadKey], req_context: ReqContext
+    ) -> PrepareStoreOutput | None:
+        """Admit, make room and reserve slots for those of an offer that are not resident.
+
+        None when too few idle chunks are left outside the offer, or when a policy that may
+        refuse does (STORE-4, STORE-6); nothing resident has then changed. Raises
+        RequestFinishedError (FIN-2).
+        """
+        self._refuse_if_broken("prepare_store")
+        offer = list(dict.fromkeys(check_keys(keys)))
+        absent: list[OffloadKey] = offer
+        ready: list[OffloadKey] = []
+        idle_in_offer = 0
+        if not self._index.is_disjoint(offer):
+            absent = []
+            for key, chunk in zip(offer, map(self._find, offer), strict=True):
+                if chunk is None:
+                    absent.append(key)
+                elif chunk.ref_cnt >= 0:
+                    ready.append(key)
+                    if chunk.ref_cnt == 0:
+                        idle_in_offer += 1
+        access = self._access_of(req_context)
+        if access.finished:
+            self._refuse_unseen(access, req_context, ready, absent)
+
+        admitted = absent
+        tracker = self._tracker
+        if tracker is not None:
+            tracker.record(offer)
+            admitted = tracker.admits(absent)
+            self._stores_skipped += len(absent) - len(admitted)
+        self._observe_offer(offer, admitted, ready, access, req_context)
+        if not admitted:
+            ticket = self._transfers.open(STORE, req_context.req_id, [], [])
+            return PrepareStoreOutput([], CPULoadStoreSpec.of_slots([]), [], ticket)
+
+        self._allocation_sizes[len(admitted)] += 1
+        victims: Victims = []
+        needed = len(admitted) - self._pool.num_free
+        if needed > 0:
+            if needed > self._index.num_idle - idle_in_offer:
+                return None
+            answer = self._evict(needed, set(offer))
+            if answer is None:
+                return None
+            victims = answer
+        return self._insert(admitted, victims, access, req_context)
+
+    @override
+    def complete_store(
+        self,
+        keys: Collection[OffloadKey],
+        req_context: ReqContext,
+        success: bool = True,
+        *,
+        ticket: int | None = None,
+    ) -> None:
+        """Keys that are pending become ready, or leave; others are ignored (DONE-1 to DONE-3).
+
+        Under a ticket, only what that store still holds is completed; anything else counts as
+        a stale completion (DONE-4). Raises UnknownTicketError.
+        """
+        transfer, pending, chunks = self._completed(
+            "complete_store", STORE, keys, req_context, ticket
+        )
+        if success:
+            self._index.make_ready(chunks)
+            try:
+                self._tell("mark_evictable", self._hooks.mark_all_evictable, pending)
+            except PolicyContractError:
+                self._index.make_pending(chunks)
+                raise
+            if self._events is not None:
+                self._events.stored(pending)
+        else:
+            self._tell("remove", self._hooks.remove_all, pending)
+            self._index.remove_pending(pending)
+            self._pool.free(list(map(CHUNK_ID, chunks)))
+        self._close(transfer, STORE, pending, req_context)
+
+    # Everything else
+
+    @override
+    def take_events(self) -> list[OffloadingEvent]:
+        """What became ready and what left since the last call, in order (EVT-1 to EVT-5)."""
+        return [] if self._events is None else self._events.take()
+
+    @override
+    def reset_cache(self) -> None:
+        """Forget every chunk whatever its pins, and begin a generation (GEN-1, GEN-2)."""
+        if self._broken is None:
+            try:
+                self._hooks.clear()
+            except Exception as error:
+                self._break("clear", "POL-6", _raised(error), error)
+        else:
+            self._hooks = self._new_policy()
+            self._broken = None
+        self._index.clear()
+        self._pool.clear()
+        self._transfers.clear()
+        if self._tracker is not None:
+            self._tracker.clear()
+        if self._events is not None:
+            self._events.reset()
+        self._era = object()
+        self.generation += 1
+
+    @override
+    def get_stats(self) -> OffloadingStats:
+        """Gauges of the moment, and what was observed since the last call (MET-1, MET-2)."""
+        index = self._index
+        stats = OffloadingStats()
+        slots = self.num_chunks or 1
+        stats.set_gauge(metrics.USAGE, (index.num_pinned + index.num_pending) / slots)
+        stats.set_gauge(metrics.WRITE_USAGE, index.num_pending / slots)
+        stats.set_gauge(metrics.READ_USAGE, index.num_pinned / slots)
+        for size, times in self._allocation_sizes.items():
+            stats.observe_histogram(metrics.ALLOCATION_SIZE, size, times=times)
+        self._allocation_sizes.clear()
+        if self._tracker is not None:
+            stats.increase_counter(metrics.STORES_SKIPPED, self._stores_skipped)
+            self._stores_skipped = 0
+        return stats
+
+    def check(self) -> None:
+        """Raise InvariantError if any of the books contradicts itself or another (SLOT-1)."""
+        index = self._index
+        chunks = dict(index.items())
+        index.check()
+        self._transfers.check()
+        self._pool.check({chunk.chunk_id for chunk in chunks.values()}, len(chunks))
+        pins = {key: chunk.ref_cnt for key, chunk in chunks.items() if chunk.ref_cnt > 0}
+        if pins != self._transfers.held_counts(LOAD):
+            raise InvariantError(
+                f"manager: pins {pins}, loads hold {self._transfers.held_counts(LOAD)}"
+            )
+        pending = {key: 1 for key, chunk in chunks.items() if chunk.ref_cnt < 0}
+        if pending != self._transfers.held_counts(STORE):
+            raise InvariantError(
+                f"manager: pending {pending}, stores hold {self._transfers.held_counts(STORE)}"
+            )
+        if self._tracker is not None:
+            self._tracker.check()
+        if self._events is not None:
+            self._events.check()
+        check_policy = getattr(self._hooks.policy, "check", None)
+        if check_policy is not None and self._broken is None:
+            check_policy()
+
+    # Parts of the calls above
+
+    def _new_policy(self) -> PolicyHooks:
+        return PolicyHooks(self._policy_cls(cache_capacity=self.num_chunks))
+
+    def _access_of(self, req_context: ReqContext) -> RequestAccess:
+        accesses = req_context.get_state(RequestAccesses)
+        if accesses is None:
+            accesses = RequestAccesses()
+            req_context.set_state(accesses)
+        access = accesses.get(self._era)
+        if access is None:
+            accesses[self._era] = access = RequestAccess()
+        return access
+
+    def _resident(
+        self, call: str, keys: Collection[OffloadKey]
+    ) -> tuple[list[OffloadKey], list[ChunkStatus]]:
+        """The keys as a list of our own, and their chunks. Raises ChunkNotFoundError."""
+        listed = list(keys)
+        try:
+            found = list(map(self._find, listed))
+        except TypeError:
+            # Something among them has no hash, and is named as what it is.
+            check_keys(listed)
+            raise
+        # A key that is resident is a valid one, which saves checking each again.
+        chunks = [chunk for chunk in found if chunk is not None]
+        if len(chunks) < len(listed):
+            check_keys(listed)
+            raise ChunkNotFoundError(call, listed[found.index(None)])
+        return listed, chunks
+
+    def _refuse_unseen(
+        self,
+        access: RequestAccess,
+        req_context: ReqContext,
+        ready: list[OffloadKey],
+        absent: list[OffloadKey],
+    ) -> None:
+        """Raise if a finished request would see a key of its offer for the first time (FIN-2)."""
+        admitted = absent if self._tracker is None else self._tracker.would_admit(absent)
+        first_seen = access.unseen(ready + admitted)
+        if first_seen:
+            raise RequestFinishedError("prepare_store", req_context.req_id, next(iter(first_seen)))
+
+    def _observe_offer(
+        self,
+        offer: list[OffloadKey],
+        admitted: list[OffloadKey],
+        ready: list[OffloadKey],
+        access: RequestAccess,
+        req_context: ReqContext,
+    ) -> None:
+        """Tell the policy of misses and first accesses, whatever comes of the offer (STORE-8)."""
+        if len(admitted) == len(offer):
+            seen = admitted
+        elif len(ready) == len(offer):
+            seen = ready
+        else:
+            either = {*admitted, *ready}
+            seen = [key for key in offer if key in either]
+        missed = access.missed
+        first_missed = [key for key in admitted if key not in missed] if missed else admitted
+        first_seen = access.unseen(seen)
+        call = "on_store_miss"
+        try:
+            if first_missed:
+                self._hooks.on_store_miss(list(first_missed), req_context)
+            if first_seen and self._hooks.on_request_access is not None:
+                call = "on_request_access"
+                self._hooks.on_request_access(list(first_seen), req_context)
+        except Exception as error:
+            self._break(call, "POL-7", _raised(error), error)
+        missed.update(first_missed)
+        access.see(first_seen)
+        if ready:
+            access.reuse(ready)
+
+    def _evict(self, needed: int, offer: set[OffloadKey]) -> Victims | None:
+        """Ask the policy for victims, and believe nothing that it answers (STORE-10)."""
+        hooks = self._hooks
+        try:
+            answer = hooks.evict(needed, offer)
+            victims = None if answer is None else list(answer)
+        except Exception as error:
+            self._break("evict", "POL-2", _raised(error), error)
+        if victims is None:
+            if hooks.may_refuse is None:
+                self._break(
+                    "evict", "POL-3", f"refused {needed} although as many idle chunks exist"
+                )
+            return None
+        find = self._find
+        for key, chunk in victims:
+            if find(key) is not chunk:
+                self._break("evict", "POL-2", f"{key!r} is not resident with that chunk")
+            if chunk.ref_cnt != 0:
+                state = "pending" if chunk.ref_cnt < 0 else "pinned"
+                self._break("evict", "POL-2", f"{key!r} is {state}")
+            if key in offer:
+                self._break("evict", "POL-2", f"{key!r} is protected")
+        if len(victims) != needed:
+            self._break("evict", "POL-2", f"{len(victims)} victims instead of {needed}")
+        if len({key for key, _ in victims}) != needed:
+            self._break("evict", "POL-2", "a victim is named twice")
+        return victims
+
+    def _insert(
+        self,
+        admitted: list[OffloadKey],
+        victims: Victims,
+        access: RequestAccess,
+        req_context: ReqContext,
+    ) -> PrepareStoreOutput:
+        """Put the admitted keys into free slots and those of the victims, pending."""
+        freed = [chunk.chunk_id for _, chunk in victims]
+        slots = self._pool.preview(len(admitted), freed)
+        chunks = list(map(ChunkStatus, slots))
+        try:
+            self._hooks.insert_all(admitted, chunks, req_context)
+        except Exception as error:
+            self._break("insert", "POL-7", _raised(error), error)
+
+        evicted = [key for key, _ in victims]
+        if evicted:
+            self._index.remove_idle(evicted)
+            if self._events is not None:
+                self._events.removed(evicted)
+        self._pool.take(len(admitted), freed)
+        self._index.add_pending(admitted, chunks)
+        access.inserted.update(admitted)
+        # The caller gets lists of its own: it may do with them what it likes.
+        ticket = self._transfers.open(STORE, req_context.req_id, admitted, chunks)
+        return PrepareStoreOutput(list(admitted), CPULoadStoreSpec.of_slots(slots), evicted, ticket)
+
+    def _completed(
+        self,
+        call: str,
+        kind: TransferKind,
+        keys: Collection[OffloadKey],
+        req_context: ReqContext,
+        ticket: int | None,
+    ) -> tuple[Transfer | None, list[OffloadKey], list[ChunkStatus]]:
+        """What a completion is about: its transfer where one is known, the keys, their chunks.
+
+        Under a ticket these are the keys that its transfer still holds; a completion of any
+        others counts as stale (DONE-4). Without one, all keys of a load, and those of a store
+        that are pending.
+        """
+        listed = list(keys)
+        transfers = self._transfers
+        if ticket is None:
+            transfer = transfers.find_whole(kind, req_context.req_id, listed)
+        else:
+            transfer = transfers.find_ticket(call, ticket, kind)
+        if transfer is not None and transfer.is_whole(listed):
+            return transfer, transfer.keys, transfer.chunks
+
+        check_keys(listed)
+        if ticket is not None:
+            held = [] if transfer is None else transfer.held_of(listed)
+            if len(held) < len(listed):
+                self.stale_completions += 1
+            listed = held
+        if kind is LOAD:
+            return (transfer, *self._resident(call, listed))
+        pending = {
+            key: chunk
+            for key, chunk in zip(listed, map(self._find, listed), strict=True)
+            if chunk is not None and chunk.ref_cnt < 0
+        }
+        return transfer, list(pending), list(pending.values())
+
+    def _close(
+        self,
+        transfer: Transfer | None,
+        kind: TransferKind,
+        keys: list[OffloadKey],
+        req_context: ReqContext,
+    ) -> None:
+        """The transfer lets go of `keys`; where none is known, whoever holds them does."""
+        if transfer is None:
+            self._transfers.close(kind, req_context.req_id, keys)
+        elif transfer.keys is keys:
+            self._transfers.close_whole(transfer)
+        else:
+            self._transfers.close_part(transfer, keys)
+
+    def _tell(
+        self, call: str, hook: Callable[[list[OffloadKey]], None] | None, keys: list[OffloadKey]
+    ) -> None:
+        """Tell the policy of each key; a policy that is broken is not told any more."""
+        if hook is None or self._broken is not None:
+            return
+        try:
+            hook(keys)
+        except Exception as error:
+            self._break(call, "POL-7", _raised(error), error)
+
+    def _refuse_if_broken(self, call: str) -> None:
+        if self._broken is not None:
+            broken = self._broken
+            raise PolicyContractError(
+                broken.policy,
+                broken.call,
+                broken.clause,
+                f"{call} is refused until reset_cache",
+            ) from broken
+
+    def _break(
+        self, call: str, clause: str, what: str, cause: Exception | None = None
+    ) -> NoReturn:
+        self._broken = PolicyContractError(self._hooks.name, call, clause, what)
+        raise self._broken from cause
+
+
+def _raised(error: Exception) -> str:
+    return f"it raised {type(error).__name__}: {error}"

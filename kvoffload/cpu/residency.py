@@ -1,0 +1,118 @@
+"""Which chunks are resident, and how many of them are idle or pending.
+
+The authority: a policy orders what is here, and is not asked what is (STORE-10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kvoffload.errors import InvariantError, NotPinnedError
+from kvoffload.keys import OffloadKey
+from kvoffload.policies.base import ChunkStatus
+
+
+class ResidencyIndex:
+    """Chunks by key. `get` is the dict's own: it is called for every block looked up.
+
+    The counts are kept by those who change a chunk's `ref_cnt`, and `check` recounts them.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: dict[OffloadKey, ChunkStatus] = {}
+        self.get = self._chunks.get
+        self.num_idle = 0
+        self.num_pending = 0
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def is_disjoint(self, keys: Iterable[OffloadKey]) -> bool:
+        """Whether none of `keys` is resident."""
+        return self._chunks.keys().isdisjoint(keys)
+
+    @property
+    def num_pinned(self) -> int:
+        return len(self._chunks) - self.num_idle - self.num_pending
+
+    def pin(self, chunks: Sequence[ChunkStatus]) -> None:
+        """Add a pin for each occurrence of a ready chunk."""
+        left_idle = 0
+        for chunk in chunks:
+            pins = chunk.ref_cnt
+            if pins == 0:
+                left_idle += 1
+            chunk.ref_cnt = pins + 1
+        self.num_idle -= left_idle
+
+    def unpin(
+        self, keys: Sequence[OffloadKey], chunks: Sequence[ChunkStatus]
+    ) -> list[OffloadKey]:
+        """Release a pin for each occurrence and return the keys that became idle, in order.
+
+        Raises NotPinnedError, having released none, if a chunk has fewer (LOAD-4).
+        """
+        became_idle: list[OffloadKey] = []
+        for released, (key, chunk) in enumerate(zip(keys, chunks, strict=True)):
+            pins = chunk.ref_cnt
+            if pins <= 0:
+                held = max(pins, 0) + keys[:released].count(key)
+                for earlier in chunks[:released]:
+                    earlier.ref_cnt += 1
+                raise NotPinnedError("complete_load", key, held, keys.count(key))
+            chunk.ref_cnt = pins - 1
+            if pins == 1:
+                became_idle.append(key)
+        self.num_idle += len(became_idle)
+        return became_idle
+
+    def make_ready(self, chunks: Sequence[ChunkStatus]) -> None:
+        """The stores of pending chunks have completed."""
+        for chunk in chunks:
+            chunk.ref_cnt = 0
+        self.num_pending -= len(chunks)
+        self.num_idle += len(chunks)
+
+    def make_pending(self, chunks: Sequence[ChunkStatus]) -> None:
+        """Undo `make_ready`."""
+        for chunk in chunks:
+            chunk.ref_cnt = -1
+        self.num_pending += len(chunks)
+        self.num_idle -= len(chunks)
+
+    def add_pending(self, keys: Sequence[OffloadKey], chunks: Sequence[ChunkStatus]) -> None:
+        """The keys become resident, their stores pending."""
+        self._chunks.update(zip(keys, chunks, strict=True))
+        self.num_pending += len(keys)
+
+    def remove_idle(self, keys: Sequence[OffloadKey]) -> None:
+        """Idle chunks leave."""
+        for key in keys:
+            del self._chunks[key]
+        self.num_idle -= len(keys)
+
+    def remove_pending(self, keys: Sequence[OffloadKey]) -> None:
+        """Pending chunks leave: their stores failed."""
+        for key in keys:
+            del self._chunks[key]
+        self.num_pending -= len(keys)
+
+    def clear(self) -> None:
+        self._chunks.clear()
+        self.num_idle = self.num_pending = 0
+
+    def items(self) -> Iterable[tuple[OffloadKey, ChunkStatus]]:
+        return self._chunks.items()
+
+    def check(self) -> None:
+        """Raise InvariantError unless the counts equal a recount."""
+        refs = [chunk.ref_cnt for chunk in self._chunks.values()]
+        if (
+            refs.count(0) != self.num_idle
+            or refs.count(-1) != self.num_pending
+            or min(refs, default=0) < -1
+        ):
+            raise InvariantError(
+                f"residency: {self.num_idle} idle and {self.num_pending} pending of "
+                f"{ {key: chunk.ref_cnt for key, chunk in self._chunks.items()} }"
+            )

@@ -1,0 +1,124 @@
+"""Every exception that kvoffload raises, in one place.
+
+All of them derive from `KVOffloadError`, so a host can tell "the offloading tier refused this"
+from a bug of its own with one `except`. Where Python has a fitting built-in (a bad value is a
+`ValueError`, a missing key a `KeyError`), the exception derives from that too. Each is raised
+before anything has changed, unless its docstring says otherwise.
+"""
+
+from __future__ import annotations
+
+
+class KVOffloadError(Exception):
+    """Base of every exception raised by kvoffload."""
+
+
+class InvalidValueError(KVOffloadError, ValueError):
+    """A value was built from, or a call was given, an argument outside its domain.
+
+    `field` names the argument and `value` is what was given.
+    """
+
+    def __init__(self, field: str, value: object, expected: str) -> None:
+        super().__init__(f"{field} must be {expected}, got {value!r}")
+        self.field = field
+        self.value = value
+
+
+class InvalidKeyError(KVOffloadError, ValueError):
+    """Something passed as an offload key is not one (KEY-2): not bytes, or shorter than 5."""
+
+    def __init__(self, key: object, reason: str) -> None:
+        super().__init__(f"{key!r} is not an offload key: {reason}")
+        self.key = key
+
+
+class ChunkNotFoundError(KVOffloadError, KeyError):
+    """A call needs a resident chunk and the key has none (LOAD-1, LOAD-4)."""
+
+    def __init__(self, call: str, key: bytes) -> None:
+        super().__init__(f"{call}: {key!r} is not resident")
+        self.key = key
+
+    # KeyError shows the repr of its argument; a sentence should be shown as it is.
+    __str__ = Exception.__str__
+
+
+class ChunkNotReadyError(KVOffloadError):
+    """A load was asked for a chunk whose store has not completed yet (LOAD-1)."""
+
+    def __init__(self, call: str, key: bytes) -> None:
+        super().__init__(f"{call}: {key!r} is pending, its store has not completed")
+        self.key = key
+
+
+class NotPinnedError(KVOffloadError):
+    """`complete_load` would release more pins than a chunk has (LOAD-4)."""
+
+    def __init__(self, call: str, key: bytes, held: int, released: int) -> None:
+        super().__init__(
+            f"{call}: {key!r} has {held} pin(s), the call would release {released}"
+        )
+        self.key = key
+        self.held = held
+        self.released = released
+
+
+class UnknownTicketError(KVOffloadError, ValueError):
+    """A completion carries a ticket that this manager never gave out (DONE-4)."""
+
+    def __init__(self, call: str, ticket: object) -> None:
+        super().__init__(f"{call}: ticket {ticket!r} was never given out by this manager")
+        self.ticket = ticket
+
+
+class RequestFinishedError(KVOffloadError):
+    """A finished request would see another key (FIN-2)."""
+
+    def __init__(self, call: str, request_id: str, key: bytes) -> None:
+        super().__init__(f"{call}: request {request_id!r} has finished, it cannot see {key!r}")
+        self.request_id = request_id
+        self.key = key
+
+
+class PolicyContractError(KVOffloadError):
+    """A cache policy broke its contract; the manager's books are as before the call (STORE-10).
+
+    Until `reset_cache`, the manager then answers look-ups, completions, statistics and events
+    only. `policy` is the class name, `call` the hook, `clause` the clause that was broken; an
+    exception out of a hook is the `__cause__`.
+    """
+
+    def __init__(self, policy: str, call: str, clause: str, what: str) -> None:
+        super().__init__(f"{policy}.{call} broke {clause}: {what}")
+        self.policy = policy
+        self.call = call
+        self.clause = clause
+
+
+class UnknownPolicyError(KVOffloadError, ValueError):
+    """No cache policy has this name, and no module to look it up in was given."""
+
+
+class DuplicatePolicyError(KVOffloadError, ValueError):
+    """A cache policy of this name is registered already."""
+
+
+class NotAPolicyError(KVOffloadError, TypeError):
+    """What was named as a cache policy lacks parts of the interface; the message lists them."""
+
+
+class WorkerUnavailableError(KVOffloadError):
+    """This specification has no worker to move bytes with."""
+
+
+class MappingError(KVOffloadError):
+    """A canonical page mapping contradicts its description or itself (MAP clauses)."""
+
+
+class InvariantError(KVOffloadError):
+    """A structure found itself inconsistent in `check()`; the message shows its internals."""
+
+
+class TraceError(KVOffloadError):
+    """A trace cannot be read; the message names the file and, where there is one, the line."""

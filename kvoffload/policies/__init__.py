@@ -1,0 +1,1 @@
+"""Cache policies: the interface, the factory, and one policy a file."""

@@ -1,0 +1,211 @@
+"""Adaptive replacement, after N. Megiddo and D. Modha, "ARC: A Self-Tuning, Low Overhead Replacement
+Cache", FAST 2003; the request-wise form of ARC-1 to ARC-5.
+
+The paper's lists keep their names: T1 holds what was used once of late, T2 what was used again,
+B1 and B2 the keys that left either (ghosts), and `target` is the paper's p, the size that T1
+should have. Unlike the paper's, requests are what counts as a use, whole prefixes leave at
+once, and each ghost list may grow to the capacity.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence, Set
+
+from typing import TypeAlias
+
+from typing_extensions import override
+
+from kvoffload.errors import InvalidValueError, InvariantError
+from kvoffload.keys import OffloadKey
+from kvoffload.policies.base import CachePolicy, ChunkStatus, order_request_keys
+from kvoffload.policies.queue import ChunkQueue
+from kvoffload.requests import ReqContext
+
+
+# Keys that left one of the lists, the longest gone first.
+Ghosts: TypeAlias = "OrderedDict[OffloadKey, None]"
+
+
+class ARCCachePolicy(CachePolicy):
+    """T1 and T2 are lists of chunks, B1 and B2 of ghosts; a key is in at most one (ARC-4)."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self._t1 = ChunkQueue()
+        self._t2 = ChunkQueue()
+        self._b1: Ghosts = OrderedDict()
+        self._b2: Ghosts = OrderedDict()
+        self._target: float = 0.0
+
+    @override
+    def clear(self) -> None:
+        for part in (self._t1, self._t2, self._b1, self._b2):
+            part.clear()
+        self._target = 0.0
+
+    @property
+    def target(self) -> float:
+        """The size that T1 should have, in [0, cache_capacity]: the paper's p."""
+        return self._target
+
+    @override
+    def get(self, key: OffloadKey) -> ChunkStatus | None:
+        return self._t1.get(key) or self._t2.get(key)
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        self.insert_all((key,), (chunk,), req_context)
+
+    @override
+    def insert_all(
+        self,
+        keys: Sequence[OffloadKey],
+        chunks: Sequence[ChunkStatus],
+        req_context: ReqContext,
+    ) -> None:
+        for queue in (self._t1, self._t2):
+            for resident in (queue.line, queue.parked):
+                if not resident.keys().isdisjoint(keys):
+                    key = next(key for key in keys if key in resident)
+                    raise InvalidValueError("key", key, "a key that is not resident")
+        # Case IV of the paper puts new keys into T1. Cases II and III put ghosts into T2; here
+        # they enter T1 too (ARC-1), and the adaptation came with the miss.
+        self._t1.line.update(zip(keys, chunks, strict=True))
+        for ghosts in (self._b1, self._b2):
+            if not ghosts.keys().isdisjoint(keys):
+                for key in keys:
+                    ghosts.pop(key, None)
+
+    @override
+    def remove(self, key: OffloadKey) -> None:
+        if self._t1.pop(key) is None:
+            self._t2.pop(key)
+
+    @override
+    def touch(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
+        t1, t2, b1, b2 = self._t1, self._t2, self._b1, self._b2
+        once, frequent = t1.line, t2.line
+        renew_frequent = frequent.move_to_end
+        for key in reversed(list(keys)):
+            if key in frequent:
+                renew_frequent(key)
+            elif key in once or key in t1.parked:
+                chunk = t1.get(key)
+                if chunk is not None and chunk.ref_cnt >= 0:
+                    # Case I: a hit moves the key to the recent end of T2.
+                    t1.pop(key)
+                    frequent[key] = chunk
+                else:
+                    # Being stored, hence not used a second time yet.
+                    t1.renew(key)
+            elif key in b1 or key in b2:
+                self._adapt(key)
+            elif key in t2.parked:
+                t2.renew(key)
+
+    @override
+    def on_store_miss(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
+        # Before the victims are chosen, and before insertion drops the ghosts.
+        b1, b2 = self._b1, self._b2
+        for key in reversed(list(keys)):
+            if key in b1 or key in b2:
+                self._adapt(key)
+
+    @override
+    def on_request_finished(
+        self,
+        key_groups: Sequence[Sequence[OffloadKey]],
+        insertion_only_keys: Set[OffloadKey],
+        reused_keys: Set[OffloadKey],
+        req_context: ReqContext,
+    ) -> None:
+        t1, t2 = self._t1, self._t2
+        once, frequent = t1.line, t2.line
+        renew_once, renew_frequent = once.move_to_end, frequent.move_to_end
+        for key in reversed(order_request_keys(key_groups, req_context)):
+            if key in reused_keys:
+                if key in frequent:
+                    renew_frequent(key)
+                elif (chunk := t1.pop(key)) is not None:
+                    frequent[key] = chunk
+                elif key in t2.parked:
+                    t2.renew(key)
+            elif key in insertion_only_keys:
+                # Stored and no more: recent, but not frequent.
+                if key in once:
+                    renew_once(key)
+                elif key in t1:
+                    t1.renew(key)
+                elif key in t2:
+                    t2.renew(key)
+
+    @override
+    def evict(
+        self, n: int, protected: Set[OffloadKey]
+    ) -> list[tuple[OffloadKey, ChunkStatus]] | None:
+        # REPLACE, n times over: T1 gives while it is not below its target, then T2; the other
+        # serves when the first has no candidate left.
+        t1, t2 = self._t1, self._t2
+        surplus = max(0, len(t1) - int(self._target) + 1)
+        first_t1 = t1.sweep(min(n, surplus), protected)
+        from_t2 = t2.sweep(n - len(first_t1.victims), protected)
+        last_t1 = t1.sweep(n - len(first_t1.victims) - len(from_t2.victims), protected)
+        if len(first_t1.victims) + len(from_t2.victims) + len(last_t1.victims) < n:
+            t1.restore(first_t1)
+            t1.restore(last_t1)
+            t2.restore(from_t2)
+            return None
+        victims: list[tuple[OffloadKey, ChunkStatus]] = []
+        for sweep, ghosts in ((first_t1, self._b1), (from_t2, self._b2), (last_t1, self._b1)):
+            for key, _ in sweep.victims:
+                ghosts[key] = None
+            victims += sweep.victims
+        for ghosts in (self._b1, self._b2):
+            forget = ghosts.popitem
+            for _ in range(len(ghosts) - self.cache_capacity):
+                forget(last=False)
+        return victims
+
+    @override
+    def mark_all_evictable(self, keys: Sequence[OffloadKey]) -> None:
+        if self._t1.parked or self._t2.parked:
+            super().mark_all_evictable(keys)
+
+    @override
+    def mark_evictable(self, key: OffloadKey) -> None:
+        self._t1.release(key)
+        self._t2.release(key)
+
+    def check(self) -> None:
+        """Raise InvariantError if a key is in two lists, a ghost list or the target is too large."""
+        places = [
+            {*self._t1.line, *self._t1.parked},
+            {*self._t2.line, *self._t2.parked},
+            set(self._b1),
+            set(self._b2),
+        ]
+        if len(set().union(*places)) < sum(map(len, places)):
+            raise InvariantError(f"ARC: a key in two of T1, T2, B1, B2: {places}")
+        ghosts = max(len(self._b1), len(self._b2))
+        if ghosts > self.cache_capacity or not 0 <= self._target <= self.cache_capacity:
+            raise InvariantError(
+                f"ARC: {len(self._b1)} and {len(self._b2)} ghosts, target {self._target}, "
+                f"capacity {self.cache_capacity}"
+            )
+        self._t1.check()
+        self._t2.check()
+
+    def _adapt(self, key: OffloadKey) -> None:
+        """A miss on a ghost shifts the target (ARC-2), and makes the ghost its list's latest."""
+        b1, b2 = self._b1, self._b2
+        if key in b1:
+            # Case II: p grows by |B2|/|B1|, at least 1.
+            step = max(1.0, len(b2) / len(b1))
+            self._target = min(self._target + step, float(self.cache_capacity))
+            b1.move_to_end(key)
+        elif key in b2:
+            # Case III: p shrinks by |B1|/|B2|, at least 1.
+            step = max(1.0, len(b1) / len(b2))
+            self._target = max(self._target - step, 0.0)
+            b2.move_to_end(key)

@@ -1,0 +1,197 @@
+"""Least recently used, by request rather than by transfer (LRU-1, LRU-2).
+
+What a request uses it uses as a whole: its keys leave tail first, because a prefix without its
+head is worth nothing. While a request runs, what it sees stands at the moment of its first
+access; when it has finished, at the moment of its end. When its transfers complete plays no
+part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from operator import lt
+
+from typing_extensions import override
+
+from kvoffload.errors import InvalidValueError, InvariantError
+from kvoffload.keys import OffloadKey
+from kvoffload.policies.base import CachePolicy, ChunkStatus, order_request_keys
+from kvoffload.policies.parking import Node
+from kvoffload.policies.recency import RecencyList, Run
+from kvoffload.requests import ReqContext
+
+
+class _Runs(dict[object, Run]):
+    """A request's runs in its context: one for each policy and generation that it met."""
+
+
+def _ascending_ends(keys: Sequence[OffloadKey], req_context: ReqContext) -> list[int] | None:
+    """The end of every key, if all are known and each is larger than the one before."""
+    ends = [end for end in req_context.get_offload_key_positions(keys) if end is not None]
+    return ends if len(ends) == len(keys) and all(map(lt, ends, ends[1:])) else None
+
+
+class LRUCachePolicy(CachePolicy):
+    """Victims go by (number of the last use, -end), lowest first, ties by key bytes (LRU-1).
+
+    The list is that order: a use moves keys to its newest end, a running request's stand in its
+    run. Every operation costs a constant for each key (POL-8), and pins never matter (POL-9).
+    """
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self._nodes: dict[OffloadKey, Node] = {}
+        self._order = RecencyList()
+        # Stands for this policy in this generation: runs begun under another are not found.
+        self._generation = object()
+        self._latest: tuple[ReqContext, Run] | None = None
+
+    @override
+    def clear(self) -> None:
+        self._nodes.clear()
+        self._order.clear()
+        self._generation = object()
+        self._latest = None
+
+    @override
+    def get(self, key: OffloadKey) -> ChunkStatus | None:
+        node = self._nodes.get(key)
+        return None if node is None else node.chunk
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        nodes = self._nodes
+        if key in nodes:
+            raise InvalidValueError("key", key, "a key that is not resident")
+        end = req_context.get_offload_key_position(key)
+        if end is None:
+            nodes[key] = node = Node(key, chunk)
+            self._order.append(node)
+        else:
+            nodes[key] = node = Node(key, chunk, end)
+            self._order.insert_into_run(self._run_of(req_context), node)
+
+    @override
+    def insert_all(
+        self,
+        keys: Sequence[OffloadKey],
+        chunks: Sequence[ChunkStatus],
+        req_context: ReqContext,
+    ) -> None:
+        ends = _ascending_ends(keys, req_context)
+        if ends is None or not self._nodes.keys().isdisjoint(keys):
+            super().insert_all(keys, chunks, req_context)
+            return
+        fresh = list(map(Node, keys, chunks, ends))
+        self._nodes.update(zip(keys, fresh, strict=True))
+        self._order.extend_run(self._run_of(req_context), fresh)
+
+    @override
+    def remove(self, key: OffloadKey) -> None:
+        node = self._nodes.pop(key, None)
+        if node is not None:
+            self._order.detach(node)
+
+    @override
+    def touch(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
+        self._renew(list(keys))
+
+    @override
+    def on_store_miss(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
+        # A key that is not resident has no place in the order.
+        return None
+
+    @override
+    def on_request_access(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
+        keys = list(keys)
+        run = self._run_of(req_context)
+        number = run.number
+        get_node = self._nodes.get
+        get_end = req_context.get_offload_key_position
+        nodes = [node for node in map(get_node, keys) if node is not None]
+        if not nodes:
+            return
+        if self._order.is_newest(run) and len(nodes) == len(keys):
+            ends = _ascending_ends(keys, req_context)
+            if ends is not None:
+                for node, end in zip(nodes, ends, strict=True):
+                    node.end = end
+                nodes.reverse()
+                self._order.join_run(run, nodes)
+                return
+        joining: list[tuple[int, OffloadKey, Node]] = []
+        for node in nodes:
+            position = get_end(node.key)
+            if position is None or node.number > number:
+                continue
+            if node.number < number or position < node.end:
+                node.end = position
+                joining.append((-position, node.key, node))
+        if joining:
+            joining.sort()
+            self._order.join_run(run, [node for _, _, node in joining])
+
+    @override
+    def on_request_finished(
+        self,
+        key_groups: Sequence[Sequence[OffloadKey]],
+        insertion_only_keys: Set[OffloadKey],
+        reused_keys: Set[OffloadKey],
+        req_context: ReqContext,
+    ) -> None:
+        self._renew(order_request_keys(key_groups, req_context))
+        # The run goes with the request's context; until then it keeps its number.
+        self._latest = None
+
+    @override
+    def evict(
+        self, n: int, protected: Set[OffloadKey]
+    ) -> list[tuple[OffloadKey, ChunkStatus]] | None:
+        taken = self._order.sweep(n, protected)
+        if len(taken) < n:
+            self._order.restore(taken)
+            return None
+        nodes = self._nodes
+        victims = [(node.key, node.chunk) for node in taken]
+        for key, _ in victims:
+            del nodes[key]
+        return victims
+
+    @override
+    def mark_all_evictable(self, keys: Sequence[OffloadKey]) -> None:
+        if self._order.parking:
+            super().mark_all_evictable(keys)
+
+    @override
+    def mark_evictable(self, key: OffloadKey) -> None:
+        if self._order.parking:
+            node = self._nodes.get(key)
+            if node is not None:
+                self._order.parking.release(node)
+
+    def check(self) -> None:
+        """Raise InvariantError unless every resident key is in the order exactly once."""
+        if any(key != node.key for key, node in self._nodes.items()):
+            raise InvariantError(f"LRU: a node under another key in {self._nodes}")
+        self._order.check(set(self._nodes.values()))
+
+    def _renew(self, keys: Sequence[OffloadKey]) -> None:
+        get_node = self._nodes.get
+        self._order.renew(
+            [node for key in reversed(keys) if (node := get_node(key)) is not None]
+        )
+
+    def _run_of(self, req_context: ReqContext) -> Run:
+        """The request's run; it takes a number when it first accesses anything."""
+        latest = self._latest
+        if latest is not None and latest[0] is req_context:
+            return latest[1]
+        runs = req_context.get_state(_Runs)
+        if runs is None:
+            runs = _Runs()
+            req_context.set_state(runs)
+        run = runs.get(self._generation)
+        if run is None:
+            runs[self._generation] = run = self._order.begin_run()
+        self._latest = req_context, run
+        return run

@@ -1,0 +1,128 @@
+"""Where chunks wait that were met, while pinned, by somebody looking for one to evict.
+
+A list in order of use would do if every chunk could be evicted. But chunks are pinned, and
+walking past the same pinned ones at every eviction is what makes one eviction cost as much as
+the cache is large. So a chunk met while it is pinned is *parked*: taken off the list, its place
+remembered. When it becomes idle it is *returned*: filed, in order of those places, before
+everything that is still on the list. A pinned chunk is thus met once a pin (POL-8), and when
+pins are released never decides who goes (POL-9).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Set
+from typing import Final, TypeAlias
+
+from kvoffload.errors import InvariantError
+from kvoffload.keys import OffloadKey
+from kvoffload.policies.base import ChunkStatus
+
+Place: TypeAlias = tuple[int, int, bytes]
+"""Where a chunk stood: the moment at which it was met; within a run, minus its end and its key."""
+
+NO_KEY: Final = OffloadKey(b"")
+
+
+class Node:
+    """A chunk that can be on a list. On none, and while parked, its neighbours are `NOWHERE`.
+
+    `number` says when it was last used, as far as runs need to know: it is that of the list at
+    the time, or of the run that the node is in. `end` is where the tokens of a run's node end.
+    """
+
+    __slots__ = ("chunk", "end", "key", "newer", "number", "older")
+
+    def __init__(self, key: OffloadKey, chunk: ChunkStatus, end: int = 0) -> None:
+        self.key = key
+        self.chunk = chunk
+        self.number = -1
+        self.end = end
+        self.older: Node = NOWHERE
+        self.newer: Node = NOWHERE
+
+    def precedes(self, other: Node) -> bool:
+        """Order within a run: tail of the prefix first, ties by key bytes (LRU-1)."""
+        return self.end > other.end or (self.end == other.end and self.key < other.key)
+
+
+# A node linked to itself would do, were it not a cycle: every victim would be left to the garbage
+# collector.
+NOWHERE: Final = Node.__new__(Node)
+
+
+class Parking:
+    """Parked nodes by place. Those returned can be taken; the others wait for `release`."""
+
+    def __init__(self) -> None:
+        self._places: dict[Node, Place] = {}
+        self._returned: list[Place] = []
+        self._returned_nodes: dict[Place, Node] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._places)
+
+    @property
+    def has_returned(self) -> bool:
+        return bool(self._returned)
+
+    def park(self, node: Node, place: Place) -> None:
+        """`node` was met at `place`; if it is idle it can be taken again at once."""
+        self._places[node] = place
+        if node.chunk.ref_cnt == 0:
+            self._file(node, place)
+
+    def release(self, node: Node) -> None:
+        """The chunk became idle: if it is parked, it can be taken."""
+        place = self._places.get(node)
+        if place is not None and place not in self._returned_nodes:
+            self._file(node, place)
+
+    def remove(self, node: Node) -> None:
+        """The node is parked no more, if it was."""
+        place = self._places.pop(node, None)
+        if place is not None and self._returned_nodes.pop(place, None) is not None:
+            del self._returned[bisect_left(self._returned, place)]
+
+    def take(self, n: int, protected: Set[OffloadKey]) -> list[tuple[Node, Place]]:
+        """Remove up to `n` idle, unprotected nodes, the first places first."""
+        taken: list[tuple[Node, Place]] = []
+        kept: list[Place] = []
+        met = 0
+        for place in self._returned:
+            if len(taken) == n:
+                break
+            met += 1
+            node = self._returned_nodes[place]
+            if node.chunk.ref_cnt != 0:
+                # Pinned again since; it stays parked, and is returned when that pin goes.
+                del self._returned_nodes[place]
+            elif node.key in protected:
+                kept.append(place)
+            else:
+                del self._returned_nodes[place], self._places[node]
+                taken.append((node, place))
+        self._returned[:met] = kept
+        return taken
+
+    def clear(self) -> None:
+        self._places.clear()
+        self._returned.clear()
+        self._returned_nodes.clear()
+
+    def check(self) -> None:
+        """Raise InvariantError unless the returned ones are parked, in order."""
+        if self._returned != sorted(self._returned_nodes) or any(
+            self._places.get(node) != place for place, node in self._returned_nodes.items()
+        ):
+            raise InvariantError(
+                f"parking: {[(place, node.key) for node, place in self._places.items()]}, "
+                f"returned {self._returned}"
+            )
+
+    def _file(self, node: Node, place: Place) -> None:
+        self._returned_nodes[place] = node
+        insort(self._returned, place)

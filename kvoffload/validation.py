@@ -1,0 +1,76 @@
+"""Validators for attrs fields that refuse a value with its name and the value itself.
+
+attrs ships validators too; these raise `InvalidValueError`, reject `bool` where an integer is
+meant (True is a tempting but meaningless block size), and take no text for a sequence of text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from kvoffload.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from attrs import Attribute
+
+    # attrs passes the half-built instance and the attribute, whatever their types.
+    Validator = Callable[[Any, Attribute[Any], Any], None]
+
+
+def require_int(field: str, value: object, minimum: int, maximum: int | None = None) -> int:
+    """Return `value` if it is an int in [minimum, maximum], else raise InvalidValueError."""
+    if type(value) is int and value >= minimum and (maximum is None or value <= maximum):
+        return value
+    bound = f"an int >= {minimum}" if maximum is None else f"an int in [{minimum}, {maximum}]"
+    raise InvalidValueError(field, value, bound)
+
+
+def int_at_least(minimum: int) -> Validator:
+    def validate(_: object, attribute: Attribute[int], value: object) -> None:
+        require_int(attribute.name, value, minimum)
+
+    return validate
+
+
+def optional_int_at_least(minimum: int) -> Validator:
+    def validate(_: object, attribute: Attribute[int | None], value: object) -> None:
+        if value is not None:
+            require_int(attribute.name, value, minimum)
+
+    return validate
+
+
+def instance(cls: type) -> Validator:
+    def validate(_: object, attribute: Attribute[object], value: object) -> None:
+        if not isinstance(value, cls):
+            raise InvalidValueError(attribute.name, value, f"a {cls.__name__}")
+
+    return validate
+
+
+def optional_instance(cls: type | tuple[type, ...]) -> Validator:
+    def validate(_: object, attribute: Attribute[object], value: object) -> None:
+        if value is not None and not isinstance(value, cls):
+            names = " or ".join(c.__name__ for c in (cls if isinstance(cls, tuple) else (cls,)))
+            raise InvalidValueError(attribute.name, value, f"a {names} or None")
+
+    return validate
+
+
+def each_instance(cls: type) -> Validator:
+    """Every element is a `cls`; one text is not taken for a sequence of its letters."""
+
+    def validate(_: object, attribute: Attribute[object], value: object) -> None:
+        require_each(attribute.name, value, cls)
+
+    return validate
+
+
+def require_each(field: str, value: object, cls: type) -> None:
+    if (
+        isinstance(value, (str, bytes))
+        or not isinstance(value, Collection)
+        or not all(isinstance(element, cls) for element in value)
+    ):
+        raise InvalidValueError(field, value, f"a collection of {cls.__name__}")

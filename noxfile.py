@@ -1,0 +1,98 @@
+"""Everything this project can be asked to do; `nox --list` tells what in a line each."""
+
+import os
+import re
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["tests", "lint", "typing"]
+nox.options.reuse_venv = "yes"
+# The standard library's venv keeps nothing outside the checkout; virtualenv keeps seed packages.
+nox.options.default_venv_backend = "venv"
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+PYTHON_VERSIONS = nox.project.python_versions(PYPROJECT)
+PACKAGES = ("kvoffload", "stateful_models")
+# What tests and type checks see: every extra but those that bring gigabytes or pictures.
+EDITABLE = ("-e", ".[verify,prometheus,zstd]")
+
+
+def tools(*names: str) -> list[str]:
+    """The requirements of the extra `dev` for these tools, so that versions stand in one place.
+
+    Raises:
+        KeyError: the extra lists no such tool.
+    """
+    declared: list[str] = PYPROJECT["project"]["optional-dependencies"]["dev"]
+    by_name = {re.split(r"[\[<>=!~; ]", line, maxsplit=1)[0]: line for line in declared}
+    return [by_name[name] for name in names]
+
+
+def install(session: nox.Session, *requirements: str) -> None:
+    """Install without pip's hints about newer versions of itself."""
+    session.install(*requirements, env={"PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+
+
+def test(session: nox.Session, *options: str) -> None:
+    """Run pytest on the checkout, which is also what is installed (editable)."""
+    install(session, *EDITABLE, *tools("build", "hatchling"))
+    session.run("python", "-m", "pytest", *options, *session.posargs)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Replay the packaged sample of real traffic under LRU and ARC, every promise checked."""
+    install(session, ".")
+    session.run("kvoffload", "replay", "--policy", "lru", "--policy", "arc", "--check")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests with this Python; the same examples every time."""
+    test(session)
+
+
+@nox.session(python=PYTHON_VERSIONS)
+def versions(session: nox.Session) -> None:
+    """Run the tests with each supported Python that is installed."""
+    test(session)
+
+
+@nox.session
+def nightly(session: nox.Session) -> None:
+    """Run the tests on many more examples, other ones every time."""
+    test(session, "--hypothesis-profile=nightly")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, format and the import contracts."""
+    install(session, *tools("ruff", "import-linter"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports")
+
+
+@nox.session
+def typing(session: nox.Session) -> None:
+    """Check types with mypy and pyright, and that the public API is typed completely."""
+    install(session, *EDITABLE, *tools("mypy", "nox", "pyright"))
+    session.run("mypy")
+    # Were pyright to fetch anything, it would stay inside the checkout.
+    cache = os.path.join(session.virtualenv.location, "cache")
+    env = {
+        "PYRIGHT_PYTHON_CACHE_DIR": cache,
+        "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1",
+        "npm_config_cache": os.path.join(cache, "npm"),
+    }
+    session.run("pyright", env=env)
+    for package in PACKAGES:
+        session.run("pyright", "--verifytypes", package, "--ignoreexternal", env=env)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure speed and memory, and print the figures; nothing is judged here."""
+    install(session, *EDITABLE)
+    session.run("python", "-m", "spec_tests.bench", *session.posargs)
