@@ -30,9 +30,7 @@ class OffloadingGroupConfig:
     """
 
     tokens_per_block: int = field(validator=int_at_least(1))
-    layer_names: tuple[str, ...] = field(
-        default=(), converter=tuple, validator=each_instance(str)
-    )
+    layer_names: tuple[str, ...] = field(default=(), converter=tuple, validator=each_instance(str))
     group_id: int = field(default=0, validator=int_at_least(0))
     sliding_window_size_in_chunks: int | None = field(
         default=None, validator=optional_int_at_least(1)
@@ -73,9 +71,7 @@ class OffloadingParallelConfig:
     dcp_size: int = field(default=1, validator=int_at_least(1))
     data_parallel_index: int = field(default=0, validator=int_at_least(0))
     data_parallel_size: int = field(default=1, validator=int_at_least(1))
-    data_parallel_rank_local: int | None = field(
-        default=None, validator=optional_int_at_least(0)
-    )
+    data_parallel_rank_local: int | None = field(default=None, validator=optional_int_at_least(0))
     is_parallelism_agnostic: bool = field(default=False, validator=instance(bool))
 
     def __attrs_post_init__(self) -> None:

@@ -40,8 +40,9 @@ class ChunkNotFoundError(KVOffloadError, KeyError):
         super().__init__(f"{call}: {key!r} is not resident")
         self.key = key
 
-    # KeyError shows the repr of its argument; a sentence should be shown as it is.
-    __str__ = Exception.__str__
+    def __str__(self) -> str:
+        # KeyError shows the repr of its argument; a sentence should be shown as it is.
+        return Exception.__str__(self)
 
 
 class ChunkNotReadyError(KVOffloadError):
@@ -56,9 +57,7 @@ class NotPinnedError(KVOffloadError):
     """`complete_load` would release more pins than a chunk has (LOAD-4)."""
 
     def __init__(self, call: str, key: bytes, held: int, released: int) -> None:
-        super().__init__(
-            f"{call}: {key!r} has {held} pin(s), the call would release {released}"
-        )
+        super().__init__(f"{call}: {key!r} has {held} pin(s), the call would release {released}")
         self.key = key
         self.held = held
         self.released = released

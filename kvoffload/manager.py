@@ -42,9 +42,7 @@ class OffloadingManager(ABC):
         """Whether the chunk of `key` is offloaded and readable now (LOOK-1)."""
 
     @abstractmethod
-    def prepare_load(
-        self, keys: Collection[OffloadKey], req_context: ReqContext
-    ) -> LoadStoreSpec:
+    def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
         """Pin ready chunks against eviction and say where they are (LOAD-1, LOAD-2).
 
         They stay pinned until `complete_load`.

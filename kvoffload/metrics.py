@@ -20,9 +20,7 @@ class OffloadingMetricMetadata:
     """What a metric means, and the names of its labels in order."""
 
     documentation: str = field(validator=instance(str))
-    labelnames: tuple[str, ...] = field(
-        default=(), converter=tuple, validator=each_instance(str)
-    )
+    labelnames: tuple[str, ...] = field(default=(), converter=tuple, validator=each_instance(str))
 
 
 @frozen
@@ -35,16 +33,16 @@ class OffloadingGaugeMetadata(OffloadingMetricMetadata):
     """A value of the moment."""
 
 
+def _ascending(_: object, __: object, value: tuple[float, ...] | None) -> None:
+    if value is not None and (not value or list(value) != sorted(set(value))):
+        raise InvalidValueError("buckets", value, "None or ascending bounds, at least one")
+
+
 @frozen
 class OffloadingHistogramMetadata(OffloadingMetricMetadata):
     """A distribution; `buckets` are ascending upper bounds, None for the exporter's own."""
 
-    buckets: tuple[float, ...] | None = field(default=None)
-
-    @buckets.validator
-    def _ascending(self, _: object, value: tuple[float, ...] | None) -> None:
-        if value is not None and (not value or list(value) != sorted(set(value))):
-            raise InvalidValueError("buckets", value, "None or ascending bounds, at least one")
+    buckets: tuple[float, ...] | None = field(default=None, validator=_ascending)
 
 
 class OffloadingStats:
@@ -65,9 +63,7 @@ class OffloadingStats:
         self._refuse_other_kind(name, "gauge")
         self.gauges[name, labelvalues] = value
 
-    def increase_counter(
-        self, name: str, amount: float = 1, labelvalues: LabelValues = ()
-    ) -> None:
+    def increase_counter(self, name: str, amount: float = 1, labelvalues: LabelValues = ()) -> None:
         """Add to a counter. Raises InvalidValueError for a negative amount (MET-2)."""
         if not amount >= 0 or math.isinf(amount):
             raise InvalidValueError("amount", amount, "a finite number >= 0")

@@ -102,5 +102,3 @@ class ScheduleEndContext(_ScheduleEndFields):
         for name, value in (("new_req_ids", new_req_ids), ("preempted_req_ids", preempted_req_ids)):
             require_each(name, value, str)
         return super().__new__(cls, new_req_ids, preempted_req_ids)
-
-

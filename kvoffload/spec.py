@@ -34,10 +34,10 @@ class OffloadingSpec(ABC):
     def __init__(self, config: OffloadingConfig) -> None:
         if not isinstance(config, OffloadingConfig):
             raise InvalidValueError("config", config, "an OffloadingConfig")
-        self.config = config
+        self.config: OffloadingConfig = config
         self.extra_config: Mapping[str, object] = config.extra_config
         self.replicated_layout: bool = False
-        self.kv_events_config = OffloadingKVEventsConfig(
+        self.kv_events_config: OffloadingKVEventsConfig = OffloadingKVEventsConfig(
             enable_kv_cache_events=config.enable_kv_cache_events,
             self_describing_kv_events=flag_option(
                 config.extra_config, "self_describing_kv_events", default=False

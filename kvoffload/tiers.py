@@ -38,9 +38,7 @@ class TierMatcher(_TierMatcherFields):
 
     __slots__ = ()
 
-    def __new__(
-        cls, medium: Medium | None = None, locality: Locality | None = None
-    ) -> TierMatcher:
+    def __new__(cls, medium: Medium | None = None, locality: Locality | None = None) -> TierMatcher:
         if medium is not None and not isinstance(medium, Medium):
             raise InvalidValueError("medium", medium, "a Medium or None")
         if locality is not None and not isinstance(locality, Locality):

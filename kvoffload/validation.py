@@ -27,6 +27,8 @@ def require_int(field: str, value: object, minimum: int, maximum: int | None = N
 
 
 def int_at_least(minimum: int) -> Validator:
+    """The field is an int, not a bool, of at least `minimum`."""
+
     def validate(_: object, attribute: Attribute[int], value: object) -> None:
         require_int(attribute.name, value, minimum)
 
@@ -34,6 +36,8 @@ def int_at_least(minimum: int) -> Validator:
 
 
 def optional_int_at_least(minimum: int) -> Validator:
+    """The field is None, or an int, not a bool, of at least `minimum`."""
+
     def validate(_: object, attribute: Attribute[int | None], value: object) -> None:
         if value is not None:
             require_int(attribute.name, value, minimum)
@@ -42,6 +46,8 @@ def optional_int_at_least(minimum: int) -> Validator:
 
 
 def instance(cls: type) -> Validator:
+    """The field is an instance of `cls`."""
+
     def validate(_: object, attribute: Attribute[object], value: object) -> None:
         if not isinstance(value, cls):
             raise InvalidValueError(attribute.name, value, f"a {cls.__name__}")
@@ -50,6 +56,8 @@ def instance(cls: type) -> Validator:
 
 
 def optional_instance(cls: type | tuple[type, ...]) -> Validator:
+    """The field is None or an instance of `cls`, or of one of several."""
+
     def validate(_: object, attribute: Attribute[object], value: object) -> None:
         if value is not None and not isinstance(value, cls):
             names = " or ".join(c.__name__ for c in (cls if isinstance(cls, tuple) else (cls,)))
@@ -68,9 +76,13 @@ def each_instance(cls: type) -> Validator:
 
 
 def require_each(field: str, value: object, cls: type) -> None:
-    if (
-        isinstance(value, (str, bytes))
-        or not isinstance(value, Collection)
-        or not all(isinstance(element, cls) for element in value)
-    ):
+    """Raise InvalidValueError unless `value` is a collection of `cls`, and no single text."""
+    if isinstance(value, (str, bytes)) or not _is_collection_of(value, cls):
         raise InvalidValueError(field, value, f"a collection of {cls.__name__}")
+
+
+def _is_collection_of(value: object, cls: type) -> bool:
+    if not isinstance(value, Collection):
+        return False
+    elements: Collection[object] = value
+    return all(isinstance(element, cls) for element in elements)

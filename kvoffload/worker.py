@@ -21,9 +21,7 @@ class OffloadingWorker(ABC):
         """Start a copy from the GPU to the medium; whether the job was taken."""
 
     @abstractmethod
-    def submit_load(
-        self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec
-    ) -> bool:
+    def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
         """Start a copy from the medium to the GPU; whether the job was taken."""
 
     @abstractmethod

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from operator import attrgetter
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from typing_extensions import override
 
@@ -53,8 +52,6 @@ from kvoffload.validation import require_int
 
 # Reading a member of an enum costs as much as the rest of a look-up.
 MISS, HIT, HIT_PENDING = LookupResult.MISS, LookupResult.HIT, LookupResult.HIT_PENDING
-REF_CNT: Final[Callable[[ChunkStatus], int]] = attrgetter("ref_cnt")
-CHUNK_ID: Final[Callable[[ChunkStatus], int]] = attrgetter("chunk_id")
 LOAD, STORE = TransferKind.LOAD, TransferKind.STORE
 
 Victims = list[tuple[OffloadKey, ChunkStatus]]
@@ -85,9 +82,9 @@ class CPUOffloadingManager(OffloadingManager):
         store_threshold: int = 1,
         max_tracker_size: int = 64_000,
     ) -> None:
-        self.num_chunks = require_int("num_chunks", num_chunks, 0)
-        self.store_threshold = require_int("store_threshold", store_threshold, 0)
-        self.max_tracker_size = require_int("max_tracker_size", max_tracker_size, 0)
+        self.num_chunks: int = require_int("num_chunks", num_chunks, 0)
+        self.store_threshold: int = require_int("store_threshold", store_threshold, 0)
+        self.max_tracker_size: int = require_int("max_tracker_size", max_tracker_size, 0)
         self._policy_cls = (
             CachePolicyFactory.get_cache_policy_cls(cache_policy, cache_policy_module_path)
             if isinstance(cache_policy, str)
@@ -103,8 +100,8 @@ class CPUOffloadingManager(OffloadingManager):
             ReuseTracker(store_threshold, max_tracker_size) if store_threshold >= 2 else None
         )
         self._events = EventLog(self.medium, num_chunks) if enable_events else None
-        self.generation = 0
-        self.stale_completions = 0
+        self.generation: int = 0
+        self.stale_completions: int = 0
         # Stands for this manager in this generation, in the contexts of requests.
         self._era = object()
         self._allocation_sizes: Counter[int] = Counter()
@@ -175,7 +172,7 @@ class CPUOffloadingManager(OffloadingManager):
         """
         self._refuse_if_broken("prepare_load")
         listed, chunks = self._resident("prepare_load", keys)
-        refs = list(map(REF_CNT, chunks))
+        refs = [chunk.ref_cnt for chunk in chunks]
         if refs and min(refs) < 0:
             raise ChunkNotReadyError("prepare_load", listed[refs.index(-1)])
         access = self._access_of(req_context)
@@ -200,7 +197,7 @@ class CPUOffloadingManager(OffloadingManager):
             access.see(first_seen)
             access.reuse(listed)
         ticket = self._transfers.open(LOAD, req_context.req_id, listed, chunks)
-        return CPULoadStoreSpec.of_slots(list(map(CHUNK_ID, chunks)), ticket)
+        return CPULoadStoreSpec.of_slots([chunk.chunk_id for chunk in chunks], ticket)
 
     @override
     def complete_load(
@@ -277,16 +274,18 @@ class CPUOffloadingManager(OffloadingManager):
             return PrepareStoreOutput([], CPULoadStoreSpec.of_slots([]), [], ticket)
 
         self._allocation_sizes[len(admitted)] += 1
-        victims: Victims = []
+        evicted: list[OffloadKey] = []
+        freed: list[int] = []
         needed = len(admitted) - self._pool.num_free
         if needed > 0:
             if needed > self._index.num_idle - idle_in_offer:
                 return None
-            answer = self._evict(needed, set(offer))
-            if answer is None:
+            victims = self._evict(needed, set(offer))
+            if victims is None:
                 return None
-            victims = answer
-        return self._insert(admitted, victims, access, req_context)
+            evicted, chunks = victims
+            freed = [chunk.chunk_id for chunk in chunks]
+        return self._insert(admitted, evicted, freed, access, req_context)
 
     @override
     def complete_store(
@@ -317,7 +316,7 @@ class CPUOffloadingManager(OffloadingManager):
         else:
             self._tell("remove", self._hooks.remove_all, pending)
             self._index.remove_pending(pending)
-            self._pool.free(list(map(CHUNK_ID, chunks)))
+            self._pool.free([chunk.chunk_id for chunk in chunks])
         self._close(transfer, STORE, pending, req_context)
 
     # Everything else
@@ -469,44 +468,61 @@ class CPUOffloadingManager(OffloadingManager):
         if ready:
             access.reuse(ready)
 
-    def _evict(self, needed: int, offer: set[OffloadKey]) -> Victims | None:
+    def _evict(
+        self, needed: int, offer: set[OffloadKey]
+    ) -> tuple[list[OffloadKey], list[ChunkStatus]] | None:
         """Ask the policy for victims, and believe nothing that it answers (STORE-10)."""
         hooks = self._hooks
         try:
             answer = hooks.evict(needed, offer)
-            victims = None if answer is None else list(answer)
         except Exception as error:
-            self._break("evict", "POL-2", _raised(error), error)
-        if victims is None:
+            self._break("evict", "POL-7", _raised(error), error)
+        if answer is None:
             if hooks.may_refuse is None:
                 self._break(
                     "evict", "POL-3", f"refused {needed} although as many idle chunks exist"
                 )
             return None
-        find = self._find
+        try:
+            victims = list(answer)
+            keys = [key for key, _ in victims]
+            chunks = [chunk for _, chunk in victims]
+            # Each test is a loop in C; what exactly is wrong is found out only if something is.
+            sound = (
+                len(keys) == needed
+                and list(map(self._find, keys)) == chunks
+                and not [chunk for chunk in chunks if chunk.ref_cnt]
+                and offer.isdisjoint(keys)
+                and len(set(keys)) == needed
+            )
+        except (TypeError, ValueError) as error:
+            what = f"its answer is no list of keys and chunks ({error})"
+            self._break("evict", "POL-2", what, error)
+        if not sound:
+            self._break("evict", "POL-2", self._bad_victims(needed, offer, victims))
+        return keys, chunks
+
+    def _bad_victims(self, needed: int, offer: set[OffloadKey], victims: Victims) -> str:
         for key, chunk in victims:
-            if find(key) is not chunk:
-                self._break("evict", "POL-2", f"{key!r} is not resident with that chunk")
+            if self._find(key) is not chunk:
+                return f"{key!r} is not resident with that chunk"
             if chunk.ref_cnt != 0:
-                state = "pending" if chunk.ref_cnt < 0 else "pinned"
-                self._break("evict", "POL-2", f"{key!r} is {state}")
+                return f"{key!r} is {'pending' if chunk.ref_cnt < 0 else 'pinned'}"
             if key in offer:
-                self._break("evict", "POL-2", f"{key!r} is protected")
+                return f"{key!r} is protected"
         if len(victims) != needed:
-            self._break("evict", "POL-2", f"{len(victims)} victims instead of {needed}")
-        if len({key for key, _ in victims}) != needed:
-            self._break("evict", "POL-2", "a victim is named twice")
-        return victims
+            return f"{len(victims)} victims instead of {needed}"
+        return "a victim is named twice"
 
     def _insert(
         self,
         admitted: list[OffloadKey],
-        victims: Victims,
+        evicted: list[OffloadKey],
+        freed: list[int],
         access: RequestAccess,
         req_context: ReqContext,
     ) -> PrepareStoreOutput:
         """Put the admitted keys into free slots and those of the victims, pending."""
-        freed = [chunk.chunk_id for _, chunk in victims]
         slots = self._pool.preview(len(admitted), freed)
         chunks = list(map(ChunkStatus, slots))
         try:
@@ -514,7 +530,6 @@ class CPUOffloadingManager(OffloadingManager):
         except Exception as error:
             self._break("insert", "POL-7", _raised(error), error)
 
-        evicted = [key for key, _ in victims]
         if evicted:
             self._index.remove_idle(evicted)
             if self._events is not None:
@@ -600,9 +615,7 @@ class CPUOffloadingManager(OffloadingManager):
                 f"{call} is refused until reset_cache",
             ) from broken
 
-    def _break(
-        self, call: str, clause: str, what: str, cause: Exception | None = None
-    ) -> NoReturn:
+    def _break(self, call: str, clause: str, what: str, cause: Exception | None = None) -> NoReturn:
         self._broken = PolicyContractError(self._hooks.name, call, clause, what)
         raise self._broken from cause
 

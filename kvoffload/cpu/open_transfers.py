@@ -65,7 +65,7 @@ class Transfer:
 
     def held_of(self, keys: Sequence[OffloadKey]) -> list[OffloadKey]:
         """Those of `keys` that it holds, each as often as it does."""
-        left = self.remaining.copy()
+        left = Counter(self.keys) if self._remaining is None else self._remaining.copy()
         held: list[OffloadKey] = []
         for key in keys:
             if left[key] > 0:
@@ -75,6 +75,9 @@ class Transfer:
 
     def drop(self, key: OffloadKey) -> bool:
         """Let go of one occurrence of `key`; whether there was one."""
+        if self._remaining is None and key not in self.keys:
+            # Nothing is let go of, so the transfer is still whole.
+            return False
         remaining = self.remaining
         if remaining[key] <= 0:
             return False

@@ -27,7 +27,7 @@ class RequestAccess:
         self.missed: set[OffloadKey] = set()
         self.inserted: set[OffloadKey] = set()
         self.reused: set[OffloadKey] = set()
-        self.finished = False
+        self.finished: bool = False
 
     def unseen(self, keys: Sequence[OffloadKey]) -> dict[OffloadKey, None]:
         """Those of `keys` that the request has not seen, in order, each once."""
@@ -53,12 +53,12 @@ class RequestAccess:
     def key_groups(self, req_context: ReqContext) -> tuple[tuple[OffloadKey, ...], ...]:
         """The keys seen, by group ascending; a group by position when all of it have one."""
         keys = list(self.seen)
-        groups: dict[bytes, list[OffloadKey]] = {}
-        if len(set(map(GROUP_SUFFIX, keys))) == 1:
-            groups[b""] = keys
-        else:
-            for key in keys:
-                groups.setdefault(key[-GROUP_BYTES:], []).append(key)
+        suffixes = set(map(GROUP_SUFFIX, keys))
+        if len(suffixes) == 1:
+            return (tuple(order_by_position(keys, req_context)),)
+        groups: dict[bytes, list[OffloadKey]] = {suffix: [] for suffix in suffixes}
+        for key in keys:
+            groups[key[-GROUP_BYTES:]].append(key)
         return tuple(
             tuple(order_by_position(groups[suffix], req_context)) for suffix in sorted(groups)
         )

@@ -5,7 +5,7 @@ The authority: a policy orders what is here, and is not asked what is (STORE-10)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kvoffload.errors import InvariantError, NotPinnedError
 from kvoffload.keys import OffloadKey
@@ -20,9 +20,9 @@ class ResidencyIndex:
 
     def __init__(self) -> None:
         self._chunks: dict[OffloadKey, ChunkStatus] = {}
-        self.get = self._chunks.get
-        self.num_idle = 0
-        self.num_pending = 0
+        self.get: Callable[[OffloadKey], ChunkStatus | None] = self._chunks.get
+        self.num_idle: int = 0
+        self.num_pending: int = 0
 
     def __len__(self) -> int:
         return len(self._chunks)
@@ -45,9 +45,7 @@ class ResidencyIndex:
             chunk.ref_cnt = pins + 1
         self.num_idle -= left_idle
 
-    def unpin(
-        self, keys: Sequence[OffloadKey], chunks: Sequence[ChunkStatus]
-    ) -> list[OffloadKey]:
+    def unpin(self, keys: Sequence[OffloadKey], chunks: Sequence[ChunkStatus]) -> list[OffloadKey]:
         """Release a pin for each occurrence and return the keys that became idle, in order.
 
         Raises NotPinnedError, having released none, if a chunk has fewer (LOAD-4).
@@ -99,7 +97,8 @@ class ResidencyIndex:
 
     def clear(self) -> None:
         self._chunks.clear()
-        self.num_idle = self.num_pending = 0
+        self.num_idle = 0
+        self.num_pending = 0
 
     def items(self) -> Iterable[tuple[OffloadKey, ChunkStatus]]:
         return self._chunks.items()

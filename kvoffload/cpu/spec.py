@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -26,7 +27,7 @@ class CPUOffloadingSpec(OffloadingSpec):
     invalid one.
     """
 
-    BLOCK_SIZE_ALIGNMENT = mmap.PAGESIZE
+    BLOCK_SIZE_ALIGNMENT: ClassVar[int] = mmap.PAGESIZE
 
     @classmethod
     @override
@@ -40,13 +41,13 @@ class CPUOffloadingSpec(OffloadingSpec):
     def __init__(self, config: OffloadingConfig) -> None:
         super().__init__(config)
         options = self.extra_config
-        self.cpu_bytes_to_use = int_option(options, "cpu_bytes_to_use", default=0, minimum=1)
-        self.eviction_policy = text_option(options, "eviction_policy", default="lru") or "lru"
-        self.cache_policy_module_path = text_option(
+        self.cpu_bytes_to_use: int = int_option(options, "cpu_bytes_to_use", default=0, minimum=1)
+        self.eviction_policy: str = text_option(options, "eviction_policy", default="lru") or "lru"
+        self.cache_policy_module_path: str | None = text_option(
             options, "cache_policy_module_path", default=None
         )
-        self.store_threshold = int_option(options, "store_threshold", default=0, minimum=0)
-        self.max_tracker_size = int_option(
+        self.store_threshold: int = int_option(options, "store_threshold", default=0, minimum=0)
+        self.max_tracker_size: int = int_option(
             options, "max_tracker_size", default=64_000, minimum=0
         )
         # Nothing here depends on the rank, so every rank arrives at the same number (SPECS-4).

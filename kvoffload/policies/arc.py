@@ -1,5 +1,5 @@
-"""Adaptive replacement, after N. Megiddo and D. Modha, "ARC: A Self-Tuning, Low Overhead Replacement
-Cache", FAST 2003; the request-wise form of ARC-1 to ARC-5.
+"""Adaptive replacement, after N. Megiddo and D. Modha, "ARC: A Self-Tuning, Low Overhead
+Replacement Cache", FAST 2003, in the request-wise form of ARC-1 to ARC-5.
 
 The paper's lists keep their names: T1 holds what was used once of late, T2 what was used again,
 B1 and B2 the keys that left either (ghosts), and `target` is the paper's p, the size that T1
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence, Set
-
 from typing import TypeAlias
 
 from typing_extensions import override
@@ -19,9 +18,8 @@ from typing_extensions import override
 from kvoffload.errors import InvalidValueError, InvariantError
 from kvoffload.keys import OffloadKey
 from kvoffload.policies.base import CachePolicy, ChunkStatus, order_request_keys
-from kvoffload.policies.queue import ChunkQueue
+from kvoffload.policies.queue import ChunkQueue, Sweep
 from kvoffload.requests import ReqContext
-
 
 # Keys that left one of the lists, the longest gone first.
 Ghosts: TypeAlias = "OrderedDict[OffloadKey, None]"
@@ -64,16 +62,18 @@ class ARCCachePolicy(CachePolicy):
         chunks: Sequence[ChunkStatus],
         req_context: ReqContext,
     ) -> None:
-        for queue in (self._t1, self._t2):
-            for resident in (queue.line, queue.parked):
-                if not resident.keys().isdisjoint(keys):
-                    key = next(key for key in keys if key in resident)
-                    raise InvalidValueError("key", key, "a key that is not resident")
+        t1, t2 = self._t1, self._t2
+        for resident in (t1.line, t2.line, t1.parked, t2.parked):
+            if resident and not resident.keys().isdisjoint(keys):
+                key = next(key for key in keys if key in resident)
+                raise InvalidValueError("key", key, "a key that is not resident")
         # Case IV of the paper puts new keys into T1. Cases II and III put ghosts into T2; here
         # they enter T1 too (ARC-1), and the adaptation came with the miss.
-        self._t1.line.update(zip(keys, chunks, strict=True))
+        once = t1.line
+        for key, chunk in zip(keys, chunks, strict=True):
+            once[key] = chunk
         for ghosts in (self._b1, self._b2):
-            if not ghosts.keys().isdisjoint(keys):
+            if ghosts and not ghosts.keys().isdisjoint(keys):
                 for key in keys:
                     ghosts.pop(key, None)
 
@@ -87,10 +87,11 @@ class ARCCachePolicy(CachePolicy):
         t1, t2, b1, b2 = self._t1, self._t2, self._b1, self._b2
         once, frequent = t1.line, t2.line
         renew_frequent = frequent.move_to_end
+        parked_once = t1.parked
         for key in reversed(list(keys)):
             if key in frequent:
                 renew_frequent(key)
-            elif key in once or key in t1.parked:
+            elif key in once or (parked_once and key in parked_once):
                 chunk = t1.get(key)
                 if chunk is not None and chunk.ref_cnt >= 0:
                     # Case I: a hit moves the key to the recent end of T2.
@@ -101,8 +102,8 @@ class ARCCachePolicy(CachePolicy):
                     t1.renew(key)
             elif key in b1 or key in b2:
                 self._adapt(key)
-            elif key in t2.parked:
-                t2.renew(key)
+            elif t2.parked:
+                t2.renew_parked(key)
 
     @override
     def on_store_miss(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
@@ -129,8 +130,8 @@ class ARCCachePolicy(CachePolicy):
                     renew_frequent(key)
                 elif (chunk := t1.pop(key)) is not None:
                     frequent[key] = chunk
-                elif key in t2.parked:
-                    t2.renew(key)
+                else:
+                    t2.renew_parked(key)
             elif key in insertion_only_keys:
                 # Stored and no more: recent, but not frequent.
                 if key in once:
@@ -146,22 +147,25 @@ class ARCCachePolicy(CachePolicy):
     ) -> list[tuple[OffloadKey, ChunkStatus]] | None:
         # REPLACE, n times over: T1 gives while it is not below its target, then T2; the other
         # serves when the first has no candidate left.
-        t1, t2 = self._t1, self._t2
+        t1, t2, b1, b2 = self._t1, self._t2, self._b1, self._b2
         surplus = max(0, len(t1) - int(self._target) + 1)
-        first_t1 = t1.sweep(min(n, surplus), protected)
-        from_t2 = t2.sweep(n - len(first_t1.victims), protected)
-        last_t1 = t1.sweep(n - len(first_t1.victims) - len(from_t2.victims), protected)
-        if len(first_t1.victims) + len(from_t2.victims) + len(last_t1.victims) < n:
-            t1.restore(first_t1)
-            t1.restore(last_t1)
-            t2.restore(from_t2)
+        sweeps: list[tuple[ChunkQueue, Sweep, Ghosts]] = []
+        missing = n
+        for queue, ghosts, most in ((t1, b1, surplus), (t2, b2, n), (t1, b1, n)):
+            if missing and most:
+                sweep = queue.sweep(min(missing, most), protected)
+                sweeps.append((queue, sweep, ghosts))
+                missing -= len(sweep.victims)
+        if missing:
+            for queue, sweep, _ in sweeps:
+                queue.restore(sweep)
             return None
         victims: list[tuple[OffloadKey, ChunkStatus]] = []
-        for sweep, ghosts in ((first_t1, self._b1), (from_t2, self._b2), (last_t1, self._b1)):
+        for _, sweep, ghosts in sweeps:
             for key, _ in sweep.victims:
                 ghosts[key] = None
             victims += sweep.victims
-        for ghosts in (self._b1, self._b2):
+        for ghosts in (b1, b2):
             forget = ghosts.popitem
             for _ in range(len(ghosts) - self.cache_capacity):
                 forget(last=False)
@@ -178,14 +182,14 @@ class ARCCachePolicy(CachePolicy):
         self._t2.release(key)
 
     def check(self) -> None:
-        """Raise InvariantError if a key is in two lists, a ghost list or the target is too large."""
-        places = [
+        """Raise InvariantError if a key is in two lists, or ghosts or target exceed capacity."""
+        places: list[set[OffloadKey]] = [
             {*self._t1.line, *self._t1.parked},
             {*self._t2.line, *self._t2.parked},
             set(self._b1),
             set(self._b2),
         ]
-        if len(set().union(*places)) < sum(map(len, places)):
+        if len(set[OffloadKey]().union(*places)) < sum(map(len, places)):
             raise InvariantError(f"ARC: a key in two of T1, T2, B1, B2: {places}")
         ghosts = max(len(self._b1), len(self._b2))
         if ghosts > self.cache_capacity or not 0 <= self._target <= self.cache_capacity:

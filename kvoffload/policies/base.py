@@ -45,7 +45,7 @@ class CachePolicy(ABC):
     """
 
     may_refuse: ClassVar[str | None] = None
-    """Why `evict` may answer None although enough chunks are idle; None if it never does (POL-3)."""
+    """Why `evict` may answer None although enough chunks are idle (POL-3); None: it never does."""
 
     def __init__(self, cache_capacity: int) -> None:
         self.cache_capacity = cache_capacity

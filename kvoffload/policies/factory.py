@@ -34,9 +34,7 @@ class CachePolicyFactory:
         return tuple(cls._registry)
 
     @classmethod
-    def get_cache_policy_cls(
-        cls, name: str, module_path: str | None = None
-    ) -> type[CachePolicy]:
+    def get_cache_policy_cls(cls, name: str, module_path: str | None = None) -> type[CachePolicy]:
         """The class registered as `name`, or else the class of that name in `module_path`.
 
         The class need not derive from `CachePolicy`: having its methods is enough. Raises

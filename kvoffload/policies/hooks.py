@@ -11,9 +11,7 @@ from kvoffload.policies.base import CachePolicy, ChunkStatus
 from kvoffload.requests import ReqContext
 
 Insert: TypeAlias = Callable[[OffloadKey, ChunkStatus, ReqContext], None]
-InsertAll: TypeAlias = Callable[
-    [Sequence[OffloadKey], Sequence[ChunkStatus], ReqContext], None
-]
+InsertAll: TypeAlias = Callable[[Sequence[OffloadKey], Sequence[ChunkStatus], ReqContext], None]
 MarkAll: TypeAlias = Callable[[Sequence[OffloadKey]], None]
 Observe: TypeAlias = Callable[[Sequence[OffloadKey], ReqContext], None]
 Mark: TypeAlias = Callable[[OffloadKey], None]
@@ -35,8 +33,8 @@ class PolicyHooks:
     """
 
     def __init__(self, policy: CachePolicy) -> None:
-        self.policy = policy
-        self.name = type(policy).__name__
+        self.policy: CachePolicy = policy
+        self.name: str = type(policy).__name__
         self.may_refuse: str | None = getattr(policy, "may_refuse", None)
         self.remove_all: MarkAll = self._remove_each
         self.evict: Evict = policy.evict

@@ -177,9 +177,7 @@ class LRUCachePolicy(CachePolicy):
 
     def _renew(self, keys: Sequence[OffloadKey]) -> None:
         get_node = self._nodes.get
-        self._order.renew(
-            [node for key in reversed(keys) if (node := get_node(key)) is not None]
-        )
+        self._order.renew([node for key in reversed(keys) if (node := get_node(key)) is not None])
 
     def _run_of(self, req_context: ReqContext) -> Run:
         """The request's run; it takes a number when it first accesses anything."""

@@ -34,10 +34,10 @@ class Node:
     __slots__ = ("chunk", "end", "key", "newer", "number", "older")
 
     def __init__(self, key: OffloadKey, chunk: ChunkStatus, end: int = 0) -> None:
-        self.key = key
-        self.chunk = chunk
-        self.number = -1
-        self.end = end
+        self.key: OffloadKey = key
+        self.chunk: ChunkStatus = chunk
+        self.number: int = -1
+        self.end: int = end
         self.older: Node = NOWHERE
         self.newer: Node = NOWHERE
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Set
 
-from attrs import field, frozen
+from attrs import define
 
 from kvoffload.errors import InvariantError
 from kvoffload.keys import OffloadKey
@@ -17,16 +17,16 @@ from kvoffload.policies.base import ChunkStatus
 from kvoffload.policies.parking import NO_KEY, Node, Parking, Place
 
 
-@frozen
+@define
 class Sweep:
     """Victims taken from a queue, and what `restore` needs to know of where they stood."""
 
-    victims: list[tuple[OffloadKey, ChunkStatus]] = field(factory=list)
+    victims: list[tuple[OffloadKey, ChunkStatus]]
     # The first victims come from the parking, one for each of these places.
-    left_parking: list[Place] = field(factory=list)
+    left_parking: list[Place]
     # The others stood in line from this moment on, but for the steps at which one was passed.
-    moment: int = 0
-    passed: list[int] = field(factory=list)
+    moment: int
+    passed: list[int]
 
 
 class ChunkQueue:
@@ -63,9 +63,15 @@ class ChunkQueue:
         if key in self.line:
             self.line.move_to_end(key)
         else:
-            chunk = self.pop(key)
-            if chunk is not None:
-                self.line[key] = chunk
+            self.renew_parked(key)
+
+    def renew_parked(self, key: OffloadKey) -> None:
+        """Move a chunk to the newest end if it is parked."""
+        if self.parked:
+            node = self.parked.pop(key, None)
+            if node is not None:
+                self._parking.remove(node)
+                self.line[key] = node.chunk
 
     def release(self, key: OffloadKey) -> None:
         """The chunk became idle: if it is parked, it can be taken again."""
@@ -75,31 +81,33 @@ class ChunkQueue:
 
     def sweep(self, n: int, protected: Set[OffloadKey]) -> Sweep:
         """Take out up to `n` idle, unprotected chunks, oldest first; fewer if there are no more."""
-        if n <= 0:
-            return Sweep()
         victims: list[tuple[OffloadKey, ChunkStatus]] = []
         left_parking: list[Place] = []
-        for node, place in self._parking.take(n, protected) if self.parked else ():
-            victims.append((node.key, node.chunk))
-            left_parking.append(place)
-            del self.parked[node.key]
+        if self.parked:
+            for node, place in self._parking.take(n, protected):
+                victims.append((node.key, node.chunk))
+                left_parking.append(place)
+                del self.parked[node.key]
         line = self.line
         passed: list[tuple[OffloadKey, ChunkStatus]] = []
         passed_at: list[int] = []
         steps = -len(victims)
         if len(victims) < n:
+            append = victims.append
+            missing = n - len(victims)
             for item in line.items():
                 key, chunk = item
                 if chunk.ref_cnt == 0 and key not in protected:
-                    victims.append(item)
-                    if len(victims) == n:
+                    append(item)
+                    missing -= 1
+                    if not missing:
                         break
                 else:
                     passed_at.append(steps + len(victims) + len(passed))
                     passed.append(item)
         moment = self._moment
         self._moment = moment + steps + len(victims) + len(passed)
-        for key, _ in victims[len(left_parking) :]:
+        for key, _ in victims[len(left_parking) :] if left_parking else victims:
             del line[key]
         for step, (key, chunk) in zip(passed_at, passed, strict=True):
             # Left in line it would be met again next time.

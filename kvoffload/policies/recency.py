@@ -24,11 +24,11 @@ class Run:
     __slots__ = ("__weakref__", "last_placed", "marker", "number")
 
     def __init__(self, number: int) -> None:
-        self.number = number
+        self.number: int = number
         # The marker's `end`, which no order needs, holds the run's number.
-        self.marker = Node(NO_KEY, ChunkStatus(-1), number)
+        self.marker: Node = Node(NO_KEY, ChunkStatus(-1), number)
         # Where the search for the next one's place begins: keys come in order of the prefix.
-        self.last_placed = self.marker
+        self.last_placed: Node = self.marker
 
 
 class RecencyList:
@@ -40,7 +40,7 @@ class RecencyList:
         head.older = head.newer = head
         # Even; a run takes the odd number above, so a run's number is never that of another use.
         self._number = 0
-        self.parking = Parking()
+        self.parking: Parking = Parking()
         # What the last sweep took from there, for `restore`.
         self._left_parking: dict[Node, Place] = {}
         self._moment = 0
@@ -271,7 +271,8 @@ class RecencyList:
         broken += [
             node
             for node, following in pairwise(linked)
-            if node.number == following.number
+            # Keys of one run; markers, which no order binds, have the number -1.
+            if 0 < node.number == following.number
             and node.number % 2
             and not node.precedes(following)
         ]

@@ -1,0 +1,159 @@
+"""One replay of one policy at one capacity, checked or not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen
+
+from kvoffload.cli.problems import describe
+from kvoffload.cli.targets import ManagerMaker, Policy, make_manager, refuses_by_design
+from kvoffload.errors import TraceError
+from kvoffload.manager import OffloadingManager
+from kvoffload.replay.capacity import Capacity
+from kvoffload.replay.counts import Counts
+from kvoffload.replay.driver import Replay
+from kvoffload.replay.model import CostModel
+from kvoffload.replay.report import Judgement, Report, Setting, make_report
+from kvoffload.replay.request import TraceRequest
+from kvoffload.replay.trace import Survey, Trace
+
+if TYPE_CHECKING:
+    from stateful_models.judge import Violation
+    from stateful_models.watch import WatchedManager
+
+MAX_VIOLATIONS = 10_000
+"""A run that was convicted this often ends; the first breach may not be the worst, so not there."""
+
+
+@frozen
+class Conditions:
+    """What all runs of one command share."""
+
+    trace: Trace
+    survey: Survey
+    model: CostModel
+    maker: ManagerMaker
+    manager_name: str
+    store_threshold: int = 1
+    fail_rate: float = 0.0
+    seed: int = 0
+    resets: Sequence[float] = ()
+    check: bool = False
+
+
+@frozen
+class Outcome:
+    """The report of a run and the violations behind its number."""
+
+    report: Report
+    violations: Sequence[Violation] = field(factory=tuple)
+
+    @property
+    def convicted(self) -> bool:
+        """Whether the run broke a clause or ended with an exception."""
+        return bool(self.violations) or self.report.error is not None
+
+
+class _Stopwatch:
+    """Hands requests on and keeps the time that reading them took."""
+
+    def __init__(self, requests: Iterator[TraceRequest]) -> None:
+        self._requests = requests
+        self.seconds = 0.0
+
+    def __iter__(self) -> _Stopwatch:
+        return self
+
+    def __next__(self) -> TraceRequest:
+        begun = time.perf_counter()
+        try:
+            return next(self._requests)
+        finally:
+            self.seconds += time.perf_counter() - begun
+
+
+def run_trial(
+    conditions: Conditions,
+    policy_name: str,
+    policy: Policy,
+    capacity: Capacity,
+    chunks: int,
+    on_progress: Callable[[Counts], None],
+) -> Outcome:
+    """Replay the trace once.
+
+    An exception out of the manager or its policy ends the run and stands in the report; one of
+    the trace (TraceError) and a manager that cannot be built (UsageError) are raised.
+    """
+    manager = make_manager(
+        conditions.maker, chunks, policy, store_threshold=conditions.store_threshold
+    )
+    watched = _watch(manager, chunks, policy, conditions) if conditions.check else None
+
+    def proceed(counts: Counts) -> bool:
+        on_progress(counts)
+        return watched is None or watched.num_violations < MAX_VIOLATIONS
+
+    replay = Replay(
+        manager if watched is None else watched,
+        conditions.model,
+        fail_rate=conditions.fail_rate,
+        seed=conditions.seed,
+        resets=conditions.resets,
+        signatures=manager,
+        proceed=proceed,
+    )
+    error: str | None = None
+    with conditions.trace.open() as reading:
+        requests = _Stopwatch(iter(reading))
+        begun = time.perf_counter()
+        try:
+            replay.run(requests)
+            (manager if watched is None else watched).shutdown()
+        except TraceError:
+            raise
+        # What is on trial may raise anything, and the others still want to be tried.
+        except Exception as raised:
+            error = describe(raised)
+        seconds = time.perf_counter() - begun - requests.seconds
+    violations = () if watched is None else tuple(watched.violations)
+    setting = Setting(
+        policy=policy_name,
+        manager=conditions.manager_name,
+        capacity_asked=capacity.text,
+        capacity_chunks=chunks,
+        model=conditions.model.describe(),
+    )
+    judgement = Judgement(
+        checks=0 if watched is None else watched.checks,
+        violations=0 if watched is None else watched.num_violations,
+        clauses=tuple(violation.clause for violation in violations),
+    )
+    report = make_report(
+        setting,
+        replay.counts,
+        conditions.survey,
+        judgement,
+        seconds=seconds,
+        reading_seconds=requests.seconds,
+        error=error,
+    )
+    return Outcome(report, violations)
+
+
+def _watch(
+    manager: OffloadingManager, chunks: int, policy: Policy, conditions: Conditions
+) -> WatchedManager:
+    # The judge is imported only by those who ask for it.
+    from stateful_models.watch import WatchedManager
+
+    return WatchedManager(
+        manager,
+        num_chunks=chunks,
+        store_threshold=conditions.store_threshold,
+        enable_events=True,
+        may_refuse=refuses_by_design(policy),
+    )

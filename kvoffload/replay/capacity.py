@@ -1,0 +1,80 @@
+"""How large a cache is: chunks, a size in bytes, a share of the trace, or without bound."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+
+from attrs import frozen
+
+from kvoffload.errors import InvalidValueError
+
+INFINITE = "infinite"
+_UNITS: dict[str, int] = {"": 1, "b": 1}
+for _power, _prefix in enumerate("kmgt", 1):
+    _UNITS[f"{_prefix}b"] = 1000**_power
+    _UNITS[f"{_prefix}ib"] = 1024**_power
+_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z%]*)")
+
+
+def parse_bytes(field: str, text: str) -> int:
+    """Bytes of `64MiB`, `1.5GB` or `4096`. Raises InvalidValueError for anything else."""
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None or match[2].lower() not in _UNITS:
+        raise InvalidValueError(field, text, "bytes, such as 4096, 64MiB or 1.5GB")
+    return math.floor(Fraction(match[1]) * _UNITS[match[2].lower()])
+
+
+@frozen
+class Capacity:
+    """A capacity as it was asked for. Exactly one of chunks, size and share is set, or none of
+    them for a cache that never has to evict."""
+
+    text: str
+    chunks: int | None = None
+    size_bytes: int | None = None
+    share: Fraction | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Capacity:
+        """Read `20000`, `8GiB`, `5%` or `infinite`.
+
+        Raises InvalidValueError for anything else.
+        """
+        text = text.strip()
+        if text == INFINITE:
+            return cls(text)
+        match = _NUMBER.fullmatch(text)
+        if match is not None and not match[2] and "." not in match[1]:
+            return cls(text, chunks=int(match[1]))
+        if match is not None and match[2] == "%":
+            return cls(text, share=Fraction(match[1]) / 100)
+        if match is not None and match[2].lower() in _UNITS and match[2]:
+            return cls(text, size_bytes=parse_bytes("capacity", text))
+        raise InvalidValueError(
+            "capacity",
+            text,
+            f"a number of chunks, a size such as 8GiB, a share such as 5%, or {INFINITE}",
+        )
+
+    def resolve(self, distinct_blocks: int, chunk_bytes: int | None) -> int:
+        """The capacity in chunks, for a trace with so many distinct blocks.
+
+        A share is rounded down, but to no less than one chunk; a size holds whole chunks only;
+        without bound means a slot for every distinct block. Raises InvalidValueError for a size
+        when `chunk_bytes` is None, or when not one chunk fits.
+        """
+        if self.chunks is not None:
+            return self.chunks
+        if self.share is not None:
+            return max(1, math.floor(self.share * distinct_blocks))
+        if self.size_bytes is None:
+            return distinct_blocks
+        if chunk_bytes is None:
+            raise InvalidValueError("capacity", self.text, "given together with --chunk-bytes")
+        if self.size_bytes < chunk_bytes:
+            raise InvalidValueError(
+                "capacity", self.text, f"at least one chunk of {chunk_bytes} bytes"
+            )
+        return self.size_bytes // chunk_bytes

@@ -1,0 +1,39 @@
+"""What every trace reader is: a format by name, and requests out of a source."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from enum import Enum
+from typing import ClassVar
+
+from kvoffload.replay.request import TraceRequest
+from kvoffload.replay.streams import Source
+
+
+class TraceFormat(Enum):
+    """The formats that can be read, by the names their authors use."""
+
+    MOONCAKE = "mooncake"
+    BAILIAN = "bailian"
+    ORACLE_GENERAL = "oracleGeneral"
+    CSV = "csv"
+
+
+class TraceReader(ABC):
+    """Turns one source into requests, a request at a time.
+
+    `block_tokens` is the format's own block size, None where it knows no tokens; such a format
+    has accesses to blocks rather than requests, and figures of requests and tokens are then
+    unknown.
+    """
+
+    format: ClassVar[TraceFormat]
+    block_tokens: ClassVar[int | None]
+
+    @abstractmethod
+    def read(self, source: Source) -> Iterator[TraceRequest]:
+        """Yield the requests of `source` in file order.
+
+        What cannot be read goes to `source.refuse`: TraceError, or counted and left out.
+        """

@@ -1,0 +1,79 @@
+"""What the JSONL formats share: which one a file is, decoding a line, checking its numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+import msgspec
+
+from kvoffload.errors import TraceError
+from kvoffload.replay.readers.base import TraceFormat
+from kvoffload.replay.streams import Source
+
+LineT = TypeVar("LineT")
+MAX_BLOCK_ID = 2**64 - 1
+
+
+class _Fields(msgspec.Struct):
+    """Which of the telling fields a line has; their values do not matter here."""
+
+    hash_ids: object = msgspec.UNSET
+    timestamp: object = msgspec.UNSET
+    chat_id: object = msgspec.UNSET
+
+
+_FIELDS_DECODER = msgspec.json.Decoder(_Fields)
+
+
+def detect(source: Source) -> TraceFormat:
+    """Tell the JSONL formats apart by the fields of the first line that is one of them.
+
+    Raises TraceError when no line is.
+    """
+    why = "the file has no lines"
+    for number, line in source.lines():
+        try:
+            fields = _FIELDS_DECODER.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            why = f"not a JSON object ({error})"
+        else:
+            if fields.hash_ids is not msgspec.UNSET and fields.timestamp is not msgspec.UNSET:
+                chat = fields.chat_id is not msgspec.UNSET
+                return TraceFormat.BAILIAN if chat else TraceFormat.MOONCAKE
+            why = "neither a Mooncake nor a Qwen-Bailian request (no hash_ids or no timestamp)"
+        source.refuse(str(number), f"{why}; oracleGeneral and csv are read when --format says so")
+    raise TraceError(f"{source.path}: no request found: {why}")
+
+
+def decode(
+    source: Source, number: int, line: bytes, decoder: msgspec.json.Decoder[LineT]
+) -> LineT | None:
+    """The line as its typed struct, or None after it was refused."""
+    try:
+        return decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        source.refuse(str(number), str(error))
+        return None
+
+
+def complaint(
+    timestamp: float, input_length: int, output_length: int, ids: list[int], block_tokens: int
+) -> str | None:
+    """What is wrong with the numbers of a request, or None.
+
+    Fewer ids than blocks are accepted: the tokens they leave out are computed, never cached.
+    """
+    if not (math.isfinite(timestamp) and timestamp >= 0):
+        return f"timestamp must be finite and not negative, got {timestamp!r}"
+    if input_length < 0 or output_length < 0:
+        return f"lengths must not be negative, got {input_length} and {output_length}"
+    if ids and not (min(ids) >= 0 and max(ids) <= MAX_BLOCK_ID):
+        return f"hash_ids must be in [0, 2**64), got {min(ids)} to {max(ids)}"
+    blocks = -(-input_length // block_tokens)
+    if len(ids) > blocks:
+        return (
+            f"{len(ids)} hash_ids, but {input_length} tokens fill only {blocks} block(s) "
+            f"of {block_tokens}"
+        )
+    return None
