@@ -92,14 +92,11 @@ class ARCCachePolicy(CachePolicy):
             if key in frequent:
                 renew_frequent(key)
             elif key in once or (parked_once and key in parked_once):
-                chunk = t1.get(key)
-                if chunk is not None and chunk.ref_cnt >= 0:
-                    # Case I: a hit moves the key to the recent end of T2.
-                    t1.pop(key)
-                    frequent[key] = chunk
-                else:
-                    # Being stored, hence not used a second time yet.
-                    t1.renew(key)
+                chunk = t1.pop(key)
+                if chunk is not None:
+                    # Case I: a hit moves the key to the recent end of T2; unless it is being
+                    # stored, hence not used a second time yet.
+                    (frequent if chunk.ref_cnt >= 0 else once)[key] = chunk
             elif key in b1 or key in b2:
                 self._adapt(key)
             elif t2.parked:
@@ -108,10 +105,11 @@ class ARCCachePolicy(CachePolicy):
     @override
     def on_store_miss(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
         # Before the victims are chosen, and before insertion drops the ghosts.
-        b1, b2 = self._b1, self._b2
-        for key in reversed(list(keys)):
-            if key in b1 or key in b2:
-                self._adapt(key)
+        missed = list(keys)
+        if self._b1.keys().isdisjoint(missed) and self._b2.keys().isdisjoint(missed):
+            return
+        for key in reversed(missed):
+            self._adapt(key)
 
     @override
     def on_request_finished(

@@ -52,11 +52,13 @@ class ChunkQueue:
 
     def pop(self, key: OffloadKey) -> ChunkStatus | None:
         """Take a chunk out; None if it is not in the queue."""
-        node = self.parked.pop(key, None)
-        if node is not None:
-            self._parking.remove(node)
-            return node.chunk
-        return self.line.pop(key, None)
+        chunk = self.line.pop(key, None)
+        if chunk is None and self.parked:
+            node = self.parked.pop(key, None)
+            if node is not None:
+                self._parking.remove(node)
+                return node.chunk
+        return chunk
 
     def renew(self, key: OffloadKey) -> None:
         """Move a chunk of the queue to its newest end."""
@@ -88,30 +90,24 @@ class ChunkQueue:
                 victims.append((node.key, node.chunk))
                 left_parking.append(place)
                 del self.parked[node.key]
-        line = self.line
         passed: list[tuple[OffloadKey, ChunkStatus]] = []
         passed_at: list[int] = []
         steps = -len(victims)
-        if len(victims) < n:
-            append = victims.append
-            missing = n - len(victims)
-            for item in line.items():
-                key, chunk = item
-                if chunk.ref_cnt == 0 and key not in protected:
-                    append(item)
-                    missing -= 1
-                    if not missing:
-                        break
-                else:
-                    passed_at.append(steps + len(victims) + len(passed))
-                    passed.append(item)
+        take_oldest = self.line.popitem
+        left = len(self.line)
+        while left and len(victims) < n:
+            left -= 1
+            item = take_oldest(last=False)
+            key, chunk = item
+            if chunk.ref_cnt == 0 and key not in protected:
+                victims.append(item)
+            else:
+                # Put back in line it would be met again next time.
+                passed_at.append(steps + len(victims) + len(passed))
+                passed.append(item)
         moment = self._moment
         self._moment = moment + steps + len(victims) + len(passed)
-        for key, _ in victims[len(left_parking) :] if left_parking else victims:
-            del line[key]
         for step, (key, chunk) in zip(passed_at, passed, strict=True):
-            # Left in line it would be met again next time.
-            del line[key]
             self._park(key, chunk, (moment + step, 0, NO_KEY))
         return Sweep(victims, left_parking, moment, passed_at)
 

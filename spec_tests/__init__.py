@@ -1,0 +1,1 @@
+"""Tests of kvoffload and stateful_models, by clause."""

@@ -1,0 +1,50 @@
+"""How the suite runs: Hypothesis profiles, and a header that tells which code is under test."""
+
+import sys
+from pathlib import Path
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck
+
+import kvoffload
+
+# No deadline anywhere: a slow machine is not a wrong program. How long drawing an example takes
+# says nothing about it either.
+hypothesis.settings.register_profile(
+    "base", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+BASE = hypothesis.settings.get_profile("base")
+
+# The default: the same examples everywhere and every time.
+hypothesis.settings.register_profile(
+    "ci",
+    BASE,
+    derandomize=True,
+    database=None,
+    max_examples=60,
+    stateful_step_count=40,
+    print_blob=True,
+)
+# Other examples every time, many of them; a failure prints the blob that repeats it.
+hypothesis.settings.register_profile(
+    "nightly",
+    BASE,
+    derandomize=False,
+    max_examples=2_000,
+    stateful_step_count=100,
+    print_blob=True,
+)
+# Beside the editor: few, other ones every time; failures are remembered in .hypothesis.
+hypothesis.settings.register_profile(
+    "dev", BASE, derandomize=False, max_examples=20, stateful_step_count=30
+)
+# `pytest --hypothesis-profile=NAME` is applied after this and wins.
+hypothesis.settings.load_profile("ci")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Name the Python and the place of the code under test, and the Hypothesis profile."""
+    profile = config.getoption("--hypothesis-profile") or "ci"
+    where = Path(kvoffload.__file__).parent
+    return f"kvoffload: {where} (Python {sys.version.split()[0]}, Hypothesis profile {profile})"

@@ -1,0 +1,89 @@
+"""The documentation is true: its programs run, its clause ids exist, its links lead somewhere."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stateful_models.contract import CLAUSES
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CLAUSE_ID = re.compile(r"\b(?:[A-Z]{2,6})-\d+\b")
+# Written like a clause id, and none of ours; OWN is for what a reader adds.
+OTHER_NAMES = {"OWN-1", "UTF-8"}
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def programs(page: Path) -> list[str]:
+    """The Python blocks of a page, in order."""
+    return re.findall(r"^```python\n(.*?)^```", text_of(page), re.M | re.S)
+
+
+def run(place: Path, *arguments: str) -> str:
+    """Run this Python with a directory of our own first on its path."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=place,
+        env={"PYTHONPATH": f"{place}:{ROOT}", "NO_COLOR": "1", "COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{arguments}: status {done.returncode}\n{done.stderr}"
+    return done.stdout
+
+
+def test_there_are_pages_to_check() -> None:
+    assert len(PAGES) >= 6
+    assert sum(bool(programs(page)) for page in PAGES) >= 3
+
+
+POLICY_PAGE = ROOT / "docs" / "writing-a-policy.md"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if programs(page) and page != POLICY_PAGE], ids=name_of
+)
+def test_the_programs_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text("".join(programs(page)), encoding="utf-8")
+    run(tmp_path, "page.py")
+
+
+def test_the_policy_of_the_documentation_passes_its_trial(tmp_path: Path) -> None:
+    policy, use = programs(POLICY_PAGE)
+    (tmp_path / "fifo.py").write_text(policy, encoding="utf-8")
+    (tmp_path / "use.py").write_text(use, encoding="utf-8")
+    run(tmp_path, "use.py")
+    trial = ("--capacity", "5%", "--fail-rate", "0.02", "--limit", "100", "--check", "--json", "-")
+    output = run(tmp_path, "-m", "kvoffload", "replay", "--policy", "fifo.py:FIFO", *trial)
+    assert '"violations"' in output
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_clause_ids_of_a_page_exist(page: Path) -> None:
+    assert set(CLAUSE_ID.findall(text_of(page))) - OTHER_NAMES <= set(CLAUSES)
+
+
+def test_the_map_of_the_contract_shows_every_clause() -> None:
+    shown = CLAUSE_ID.findall(text_of(ROOT / "docs" / "contract.md"))
+    assert sorted(shown) == sorted(CLAUSES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_relative_links_of_a_page_lead_to_files(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text_of(page))
+    missing = [
+        target for target in targets if "://" not in target and not (page.parent / target).is_file()
+    ]
+    assert missing == []

@@ -1,0 +1,12 @@
+"""Broken managers, each wrong in one way, and odd ones that break nothing.
+
+Each class can be built like `CPUOffloadingManager`, so `kvoffload replay --check --manager
+stateful_models.gallery.managers:NAME` puts it on trial. A suite is worth what it catches here.
+"""
+
+from __future__ import annotations
+
+from stateful_models.gallery.managers import BREAKS
+from stateful_models.gallery.oddities import ODDITIES
+
+__all__ = ["BREAKS", "ODDITIES"]

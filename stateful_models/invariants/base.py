@@ -1,0 +1,47 @@
+"""What an invariant is: something that is told every step and objects in words."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+from stateful_models.operations import Operation
+from stateful_models.steps import Step
+
+
+class Finding(NamedTuple):
+    """A breach: the id of the clause, and what happened."""
+
+    clause: str
+    message: str
+
+
+class Books(Protocol):
+    """What invariants of one subject share, kept up to date by whoever judges."""
+
+    def read(self, step: Step) -> None:
+        """Prepare for the judgement of a step; the books are still those from before it."""
+
+    def apply(self, step: Step) -> None:
+        """Write down what a step did, after it was judged."""
+
+
+BooksT_contra = TypeVar("BooksT_contra", bound=Books, contravariant=True)
+
+
+class Invariant(ABC, Generic[BooksT_contra]):
+    """A promise about sequences of steps.
+
+    Subclass it and write `judge`. What it knows comes from the steps and the books alone: it
+    never calls the subject. Each judgement takes time in proportion to the keys of the step.
+    """
+
+    clauses: ClassVar[tuple[str, ...]] = ()
+    """The clauses it can find broken."""
+    concerns: ClassVar[tuple[type[Operation], ...]] = ()
+    """The operations it is told of; empty: all."""
+
+    @abstractmethod
+    def judge(self, step: Step, books: BooksT_contra) -> Iterable[Finding]:
+        """Every breach that this step shows. `books` are those from before the step."""

@@ -1,0 +1,125 @@
+"""Refusals: a call raises only for what its caller did wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from kvoffload.errors import (
+    InvalidKeyError,
+    PolicyContractError,
+    RequestFinishedError,
+    UnknownTicketError,
+)
+from kvoffload.keys import MIN_KEY_BYTES, OffloadKey
+from stateful_models.account import Account
+from stateful_models.contract import CLAUSES
+from stateful_models.invariants.base import Finding, Invariant
+from stateful_models.operations import (
+    CompleteLoad,
+    CompleteStore,
+    FinishRequest,
+    GetStats,
+    Lookup,
+    NewRequest,
+    Operation,
+    PrepareLoad,
+    PrepareStore,
+    Reset,
+    ResetFlushed,
+    ScheduleEnd,
+    TakeEvents,
+    Touch,
+)
+from stateful_models.steps import Step
+
+_CLAUSE_OF: dict[type[Operation], str] = {
+    NewRequest: "REQ-3",
+    Lookup: "LOOK-1",
+    PrepareLoad: "LOAD-1",
+    CompleteLoad: "LOAD-4",
+    Touch: "TOUCH-1",
+    PrepareStore: "STORE-4",
+    CompleteStore: "DONE-3",
+    FinishRequest: "FIN-1",
+    TakeEvents: "EVT-3",
+    GetStats: "MET-2",
+    Reset: "GEN-1",
+    ResetFlushed: "SPECS-3",
+    ScheduleEnd: "SPECS-3",
+}
+"""The clause that a call breaks when it raises without a reason."""
+
+_AFTER_A_BREACH = (PrepareLoad, PrepareStore, Touch, NewRequest, FinishRequest)
+"""The calls that a manager refuses once its policy broke the contract (STORE-10)."""
+
+_NOTHING: tuple[Finding, ...] = ()
+
+
+class Refusals(Invariant[Account]):
+    """Each call's own clause, KEY-2, and STORE-10 with the clause that a policy broke."""
+
+    clauses: ClassVar[tuple[str, ...]] = (
+        *dict.fromkeys(_CLAUSE_OF.values()),
+        "DONE-4",
+        "KEY-2",
+        "STORE-10",
+    )
+
+    def __init__(self) -> None:
+        self._breach_known = False
+
+    def judge(self, step: Step, books: Account) -> Iterable[Finding]:
+        if step.error is None:
+            if type(step.operation) is Reset:
+                self._breach_known = False
+            return _NOTHING
+        return self._raised(step, step.error, books)
+
+    def _raised(self, step: Step, error: Exception, books: Account) -> Iterator[Finding]:
+        operation = step.operation
+        said = f"{operation.verb} raised {type(error).__name__}: {error}"
+        if isinstance(error, PolicyContractError):
+            if not self._breach_known:
+                clause = error.clause if error.clause in CLAUSES else "STORE-10"
+                yield Finding(clause, said)
+            elif not isinstance(operation, _AFTER_A_BREACH):
+                yield Finding("STORE-10", f"{said}, a call that still has to work")
+            self._breach_known = True
+        elif isinstance(error, InvalidKeyError):
+            if all(map(_valid, _keys_of(operation))):
+                yield Finding("KEY-2", f"{said}, with valid keys")
+        elif isinstance(error, RequestFinishedError):
+            pass  # Judged by what the request has seen.
+        elif not all(map(_valid, _keys_of(operation))):
+            pass  # A refusal under another name, as those of others are.
+        elif isinstance(operation, (CompleteLoad, CompleteStore)) and operation.attempt is not None:
+            # Whether the attempt was made is judged by those who remember attempts.
+            if not isinstance(error, UnknownTicketError):
+                late = "DONE-3" if isinstance(operation, CompleteStore) else "DONE-4"
+                yield Finding(late, said)
+        elif _justified(operation, books):
+            pass
+        else:
+            yield Finding(_CLAUSE_OF.get(type(operation), "SPECS-3"), said)
+
+
+def _justified(operation: Operation, books: Account) -> bool:
+    if isinstance(operation, PrepareLoad):
+        return not all(map(books.ready, operation.keys))
+    if isinstance(operation, CompleteLoad):
+        return any(books.pins(key) < times for key, times in Counter(operation.keys).items())
+    return False
+
+
+def _keys_of(operation: Operation) -> Iterable[OffloadKey]:
+    if isinstance(operation, Lookup):
+        return (operation.key,)
+    if isinstance(operation, (PrepareLoad, CompleteLoad, Touch, PrepareStore, CompleteStore)):
+        return operation.keys
+    return ()
+
+
+def _valid(key: object) -> bool:
+    return isinstance(key, bytes) and len(key) >= MIN_KEY_BYTES

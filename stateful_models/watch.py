@@ -1,0 +1,307 @@
+"""A manager under watch: every call goes through, and is judged by the invariants.
+
+It works on a live manager of anybody, knows only what the calls and their answers tell, and
+never changes either. `replay --check` is this; so is a monitor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+
+from typing_extensions import override
+
+from kvoffload import (
+    LoadStoreSpec,
+    LookupResult,
+    OffloadingEvent,
+    OffloadingManager,
+    OffloadingStats,
+    OffloadKey,
+    PrepareStoreOutput,
+    ReqContext,
+    RequestOffloadingContext,
+    ScheduleEndContext,
+)
+from stateful_models.account import Account
+from stateful_models.invariants import Invariant, manager_invariants
+from stateful_models.judge import Judge, Violation
+from stateful_models.operations import (
+    CompleteLoad,
+    CompleteStore,
+    FinishRequest,
+    GetStats,
+    Lookup,
+    NewRequest,
+    Operation,
+    PrepareLoad,
+    PrepareStore,
+    Reset,
+    ResetFlushed,
+    ScheduleEnd,
+    TakeEvents,
+    Touch,
+)
+from stateful_models.steps import (
+    NOTHING_VISIBLE,
+    Delivered,
+    Result,
+    Step,
+    Visible,
+)
+from stateful_models.subjects import loaded_from, reported_from, stored_from, visible_state
+
+KEPT_VIOLATIONS = 100
+"""How many violations of a clause are kept in full; one that is broken all the time must not hide
+the others."""
+
+
+class WatchedManager(OffloadingManager):
+    """Passes every call on to `manager`, which must be new, and judges what comes of it.
+
+    `num_chunks`, `store_threshold` and `enable_events` are how the manager was built, as far as
+    known: without `num_chunks` nothing that depends on it is judged. `may_refuse`: its cache
+    policy refuses by design. `invariants` replace the usual ones. A key is judged by what the
+    calls made of it; a completion by its ticket where the manager gives any.
+
+    `violations` has the first hundred of every clause, `num_violations` counts all: once the books
+    of the two sides differ, one mistake shows at many calls.
+    """
+
+    def __init__(
+        self,
+        manager: OffloadingManager,
+        *,
+        num_chunks: int | None,
+        store_threshold: int = 1,
+        enable_events: bool = False,
+        may_refuse: bool = False,
+        invariants: Sequence[Invariant[Account]] | None = None,
+        keep_last: int = 12,
+    ) -> None:
+        self.manager = manager
+        self.violations: list[Violation] = []
+        self.num_violations: int = 0
+        self._kept: Counter[str] = Counter()
+        self.steps: int = 0
+        if invariants is None:
+            invariants = manager_invariants(
+                store_threshold=store_threshold,
+                enable_events=enable_events,
+                may_refuse=may_refuse,
+            )
+        self._judge = Judge(invariants, Account(num_chunks), keep_last=keep_last)
+        self._tell = self._judge.judge
+
+    @property
+    def checks(self) -> int:
+        """How many judgements were made: at least three for every call."""
+        return self._judge.checks
+
+    @property
+    @override
+    def lock(self) -> AbstractContextManager[object]:
+        return self.manager.lock
+
+    @override
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        operation = NewRequest(req_context.req_id, req_context.kv_transfer_params)
+        try:
+            answer = self.manager.on_new_request(req_context)
+        except Exception as error:
+            self._failed(operation, error)
+            raise
+        self._done(operation, answer, visible_state(self.manager))
+        return answer
+
+    @override
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        operation = Lookup(req_context.req_id, key)
+        try:
+            answer = self.manager.lookup(key, req_context)
+        except Exception as error:
+            self._failed(operation, error)
+            raise
+        self._done(operation, answer)
+        return answer
+
+    @override
+    def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
+        keys = _reread(keys)
+        request, named = req_context.req_id, tuple(keys)
+        try:
+            spec = self.manager.prepare_load(keys, req_context)
+        except Exception as error:
+            self._failed(PrepareLoad(request, named), error)
+            raise
+        loaded = loaded_from(spec)
+        self._done(PrepareLoad(request, named, loaded.ticket), loaded)
+        return spec
+
+    @override
+    def complete_load(
+        self,
+        keys: Collection[OffloadKey],
+        req_context: ReqContext,
+        *,
+        ticket: int | None = None,
+    ) -> None:
+        keys = _reread(keys)
+        operation = CompleteLoad(req_context.req_id, tuple(keys), ticket)
+        try:
+            if ticket is None:
+                self.manager.complete_load(keys, req_context)
+            else:
+                self.manager.complete_load(keys, req_context, ticket=ticket)
+        except Exception as error:
+            self._failed(operation, error)
+            raise
+        self._done(operation, None, visible_state(self.manager))
+
+    @override
+    def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        keys = _reread(keys)
+        operation = Touch(req_context.req_id, tuple(keys))
+        try:
+            self.manager.touch(keys, req_context)
+        except Exception as error:
+            self._failed(operation, error)
+            raise
+        self._done(operation, None)
+
+    @override
+    def prepare_store(
+        self, keys: Collection[OffloadKey], req_context: ReqContext
+    ) -> PrepareStoreOutput | None:
+        keys = _reread(keys)
+        request, named = req_context.req_id, tuple(keys)
+        try:
+            output = self.manager.prepare_store(keys, req_context)
+        except Exception as error:
+            self._failed(PrepareStore(request, named), error)
+            raise
+        if output is None:
+            self._done(PrepareStore(request, named), None)
+        else:
+            stored = stored_from(output)
+            self._done(PrepareStore(request, named, stored.ticket), stored)
+        return output
+
+    @override
+    def complete_store(
+        self,
+        keys: Collection[OffloadKey],
+        req_context: ReqContext,
+        success: bool = True,
+        *,
+        ticket: int | None = None,
+    ) -> None:
+        keys = _reread(keys)
+        operation = CompleteStore(req_context.req_id, tuple(keys), success, ticket)
+        try:
+            if ticket is None:
+                self.manager.complete_store(keys, req_context, success)
+            else:
+                self.manager.complete_store(keys, req_context, success, ticket=ticket)
+        except Exception as error:
+            self._failed(operation, error)
+            raise
+        self._done(operation, None, visible_state(self.manager))
+
+    @override
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        operation = FinishRequest(req_context.req_id)
+        try:
+            self.manager.on_request_finished(req_context)
+        except Exception as error:
+            self._failed(operation, error)
+            raise
+        self._done(operation, None)
+
+    @override
+    def take_events(self) -> list[OffloadingEvent]:
+        """Everything that the manager yields: a drain is full, or it could not be judged."""
+        operation = TakeEvents()
+        try:
+            events = list(self.manager.take_events())
+        except Exception as error:
+            self._failed(operation, error)
+            raise
+        self._done(operation, Delivered(tuple(events)))
+        return events
+
+    @override
+    def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        operation = ScheduleEnd(tuple(context.new_req_ids), tuple(context.preempted_req_ids))
+        try:
+            self.manager.on_schedule_end(context)
+        except Exception as error:
+            self._failed(operation, error)
+            raise
+        self._done(operation, None)
+
+    @override
+    def has_pending_work(self) -> bool:
+        return self.manager.has_pending_work()
+
+    @override
+    def reset_cache(self) -> None:
+        operation = Reset()
+        try:
+            self.manager.reset_cache()
+        except Exception as error:
+            self._failed(operation, error)
+            raise
+        self._done(operation, None, visible_state(self.manager))
+
+    @override
+    def on_reset_flushed(self) -> None:
+        operation = ResetFlushed()
+        try:
+            self.manager.on_reset_flushed()
+        except Exception as error:
+            self._failed(operation, error)
+            raise
+        self._done(operation, None)
+
+    @override
+    def get_stats(self) -> OffloadingStats | None:
+        operation = GetStats()
+        try:
+            stats = self.manager.get_stats()
+        except Exception as error:
+            self._failed(operation, error)
+            raise
+        self._done(operation, reported_from(stats))
+        return stats
+
+    @override
+    def shutdown(self) -> None:
+        self.manager.shutdown()
+
+    def _done(
+        self, operation: Operation, result: Result, visible: Visible = NOTHING_VISIBLE
+    ) -> None:
+        self.steps += 1
+        found = self._tell(Step(self.steps, operation, result, None, visible))
+        if found:
+            self._keep(found)
+
+    def _failed(self, operation: Operation, error: Exception) -> None:
+        self.steps += 1
+        found = self._tell(Step(self.steps, operation, None, error))
+        if found:
+            self._keep(found)
+
+    def _keep(self, found: Sequence[Violation]) -> None:
+        self.num_violations += len(found)
+        for violation in found:
+            self._kept[violation.clause] += 1
+            if self._kept[violation.clause] <= KEPT_VIOLATIONS:
+                self.violations.append(violation)
+
+
+def _reread(keys: Collection[OffloadKey]) -> Collection[OffloadKey]:
+    # Both the manager and the judge read the keys; what can be read only once is read here.
+    return keys if isinstance(keys, Collection) else list(keys)
