@@ -30,7 +30,9 @@ class OffloadingGroupConfig:
     """
 
     tokens_per_block: int = field(validator=int_at_least(1))
-    layer_names: tuple[str, ...] = field(default=(), converter=tuple, validator=each_instance(str))
+    layer_names: tuple[str, ...] = field(
+        default=(), converter=tuple[str, ...], validator=each_instance(str)
+    )
     group_id: int = field(default=0, validator=int_at_least(0))
     sliding_window_size_in_chunks: int | None = field(
         default=None, validator=optional_int_at_least(1)
@@ -94,7 +96,7 @@ class OffloadingConfig:
     """
 
     groups: tuple[OffloadingGroupConfig, ...] = field(
-        converter=tuple, validator=each_instance(OffloadingGroupConfig)
+        converter=tuple[OffloadingGroupConfig, ...], validator=each_instance(OffloadingGroupConfig)
     )
     worker_kv_bytes_per_block: int = field(validator=int_at_least(0))
     enable_kv_cache_events: bool = field(validator=instance(bool))

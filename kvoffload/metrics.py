@@ -20,7 +20,9 @@ class OffloadingMetricMetadata:
     """What a metric means, and the names of its labels in order."""
 
     documentation: str = field(validator=instance(str))
-    labelnames: tuple[str, ...] = field(default=(), converter=tuple, validator=each_instance(str))
+    labelnames: tuple[str, ...] = field(
+        default=(), converter=tuple[str, ...], validator=each_instance(str)
+    )
 
 
 @frozen

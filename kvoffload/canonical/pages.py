@@ -105,7 +105,9 @@ class CanonicalPageMapping:
 
     canonical_page_size_bytes: int = field(validator=int_at_least(1))
     local_page_size_bytes: int = field(validator=int_at_least(1))
-    runs: tuple[CopyRun, ...] = field(converter=tuple, validator=each_instance(CopyRun))
+    runs: tuple[CopyRun, ...] = field(
+        converter=tuple[CopyRun, ...], validator=each_instance(CopyRun)
+    )
     num_writers: int = field(validator=int_at_least(1))
     writer_index: int = field(validator=int_at_least(0))
     parallelism_agnostic: bool = field(validator=instance(bool))

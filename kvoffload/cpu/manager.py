@@ -111,14 +111,16 @@ class CPUOffloadingManager(OffloadingManager):
 
     @override
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
-        self._refuse_if_broken("on_new_request")
+        if self._broken is not None:
+            self._refuse("on_new_request", self._broken)
         self._access_of(req_context)
         return RequestOffloadingContext()
 
     @override
     def on_request_finished(self, req_context: ReqContext) -> None:
         """Tell the policy what the request saw, once (FIN-1). Unknown requests are ignored."""
-        self._refuse_if_broken("on_request_finished")
+        if self._broken is not None:
+            self._refuse("on_request_finished", self._broken)
         accesses = req_context.get_state(RequestAccesses)
         access = None if accesses is None else accesses.get(self._era)
         if access is None or access.finished:
@@ -170,12 +172,14 @@ class CPUOffloadingManager(OffloadingManager):
         transfer is an internal one, and no access by the request (LOAD-5). Raises
         ChunkNotFoundError, ChunkNotReadyError or RequestFinishedError (FIN-2).
         """
-        self._refuse_if_broken("prepare_load")
+        if self._broken is not None:
+            self._refuse("prepare_load", self._broken)
         listed, chunks = self._resident("prepare_load", keys)
         refs = [chunk.ref_cnt for chunk in chunks]
         if refs and min(refs) < 0:
             raise ChunkNotReadyError("prepare_load", listed[refs.index(-1)])
-        access = self._access_of(req_context)
+        # An internal transfer leaves no trace on the request, which may be unknown (LOAD-5).
+        access = self._access_of(req_context) if record_access else RequestAccess()
         first_seen = access.unseen(listed) if record_access else {}
         if first_seen and access.finished:
             raise RequestFinishedError("prepare_load", req_context.req_id, next(iter(first_seen)))
@@ -225,7 +229,8 @@ class CPUOffloadingManager(OffloadingManager):
     @override
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         """Refresh keys in the policy's order; unknown ones are harmless (TOUCH-1)."""
-        self._refuse_if_broken("touch")
+        if self._broken is not None:
+            self._refuse("touch", self._broken)
         keys = check_keys(keys)
         try:
             self._hooks.touch(keys, req_context)
@@ -244,8 +249,12 @@ class CPUOffloadingManager(OffloadingManager):
         refuse does (STORE-4, STORE-6); nothing resident has then changed. Raises
         RequestFinishedError (FIN-2).
         """
-        self._refuse_if_broken("prepare_store")
-        offer = list(dict.fromkeys(check_keys(keys)))
+        if self._broken is not None:
+            self._refuse("prepare_store", self._broken)
+        offer = check_keys(keys)
+        distinct = set(offer)
+        if len(distinct) < len(offer):
+            offer = list(dict.fromkeys(offer))
         absent: list[OffloadKey] = offer
         ready: list[OffloadKey] = []
         idle_in_offer = 0
@@ -280,7 +289,7 @@ class CPUOffloadingManager(OffloadingManager):
         if needed > 0:
             if needed > self._index.num_idle - idle_in_offer:
                 return None
-            victims = self._evict(needed, set(offer))
+            victims = self._evict(needed, distinct)
             if victims is None:
                 return None
             evicted, chunks = victims
@@ -605,15 +614,11 @@ class CPUOffloadingManager(OffloadingManager):
         except Exception as error:
             self._break(call, "POL-7", _raised(error), error)
 
-    def _refuse_if_broken(self, call: str) -> None:
-        if self._broken is not None:
-            broken = self._broken
-            raise PolicyContractError(
-                broken.policy,
-                broken.call,
-                broken.clause,
-                f"{call} is refused until reset_cache",
-            ) from broken
+    def _refuse(self, call: str, broken: PolicyContractError) -> NoReturn:
+        """Refuse a call that needs the policy, which has broken its contract (STORE-10)."""
+        raise PolicyContractError(
+            broken.policy, broken.call, broken.clause, f"{call} is refused until reset_cache"
+        ) from broken
 
     def _break(self, call: str, clause: str, what: str, cause: Exception | None = None) -> NoReturn:
         self._broken = PolicyContractError(self._hooks.name, call, clause, what)

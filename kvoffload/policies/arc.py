@@ -87,20 +87,22 @@ class ARCCachePolicy(CachePolicy):
         t1, t2, b1, b2 = self._t1, self._t2, self._b1, self._b2
         once, frequent = t1.line, t2.line
         renew_frequent = frequent.move_to_end
-        parked_once = t1.parked
+        some_parked = bool(t1.parked or t2.parked)
         for key in reversed(list(keys)):
             if key in frequent:
                 renew_frequent(key)
-            elif key in once or (parked_once and key in parked_once):
-                chunk = t1.pop(key)
-                if chunk is not None:
-                    # Case I: a hit moves the key to the recent end of T2; unless it is being
-                    # stored, hence not used a second time yet.
-                    (frequent if chunk.ref_cnt >= 0 else once)[key] = chunk
+            elif (chunk := once.pop(key, None)) is not None:
+                # Case I: a hit moves the key to the recent end of T2. One that is being stored
+                # has not been used a second time yet.
+                (frequent if chunk.ref_cnt >= 0 else once)[key] = chunk
             elif key in b1 or key in b2:
                 self._adapt(key)
-            elif t2.parked:
-                t2.renew_parked(key)
+            elif some_parked:
+                chunk = t1.pop_parked(key)
+                if chunk is None:
+                    t2.renew_parked(key)
+                else:
+                    (frequent if chunk.ref_cnt >= 0 else once)[key] = chunk
 
     @override
     def on_store_miss(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
@@ -148,22 +150,20 @@ class ARCCachePolicy(CachePolicy):
         t1, t2, b1, b2 = self._t1, self._t2, self._b1, self._b2
         surplus = max(0, len(t1) - int(self._target) + 1)
         sweeps: list[tuple[ChunkQueue, Sweep, Ghosts]] = []
-        missing = n
+        victims: list[tuple[OffloadKey, ChunkStatus]] = []
         for queue, ghosts, most in ((t1, b1, surplus), (t2, b2, n), (t1, b1, n)):
-            if missing and most:
-                sweep = queue.sweep(min(missing, most), protected)
-                sweeps.append((queue, sweep, ghosts))
-                missing -= len(sweep.victims)
-        if missing:
+            sweep = queue.sweep(min(n - len(victims), most), protected)
+            sweeps.append((queue, sweep, ghosts))
+            victims += sweep.victims
+            if len(victims) == n:
+                break
+        else:
             for queue, sweep, _ in sweeps:
                 queue.restore(sweep)
             return None
-        victims: list[tuple[OffloadKey, ChunkStatus]] = []
         for _, sweep, ghosts in sweeps:
             for key, _ in sweep.victims:
                 ghosts[key] = None
-            victims += sweep.victims
-        for ghosts in (b1, b2):
             forget = ghosts.popitem
             for _ in range(len(ghosts) - self.cache_capacity):
                 forget(last=False)

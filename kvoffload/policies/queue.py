@@ -53,12 +53,16 @@ class ChunkQueue:
     def pop(self, key: OffloadKey) -> ChunkStatus | None:
         """Take a chunk out; None if it is not in the queue."""
         chunk = self.line.pop(key, None)
-        if chunk is None and self.parked:
+        return self.pop_parked(key) if chunk is None else chunk
+
+    def pop_parked(self, key: OffloadKey) -> ChunkStatus | None:
+        """Take a chunk out of the parking; None if it is not parked."""
+        if self.parked:
             node = self.parked.pop(key, None)
             if node is not None:
                 self._parking.remove(node)
                 return node.chunk
-        return chunk
+        return None
 
     def renew(self, key: OffloadKey) -> None:
         """Move a chunk of the queue to its newest end."""
@@ -69,11 +73,9 @@ class ChunkQueue:
 
     def renew_parked(self, key: OffloadKey) -> None:
         """Move a chunk to the newest end if it is parked."""
-        if self.parked:
-            node = self.parked.pop(key, None)
-            if node is not None:
-                self._parking.remove(node)
-                self.line[key] = node.chunk
+        chunk = self.pop_parked(key)
+        if chunk is not None:
+            self.line[key] = chunk
 
     def release(self, key: OffloadKey) -> None:
         """The chunk became idle: if it is parked, it can be taken again."""
