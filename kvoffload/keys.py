@@ -60,9 +60,7 @@ def check_keys(keys: Iterable[OffloadKey]) -> list[OffloadKey]:
     """
     listed: list[OffloadKey] = list(keys)
     # Two passes in C instead of one in Python: this is on the way of every chunk.
-    if listed and (
-        set(map(type, listed)) != {bytes} or min(set(map(len, listed))) < MIN_KEY_BYTES
-    ):
+    if listed and (set(map(type, listed)) != {bytes} or min(set(map(len, listed))) < MIN_KEY_BYTES):
         for key in listed:
             check_key(key)
     return listed

@@ -17,8 +17,8 @@ from kvoffload.metrics import (
     Series,
 )
 
-Metric: TypeAlias = Counter | Gauge | Histogram
-M = TypeVar("M", Counter, Gauge, Histogram)
+_Metric: TypeAlias = Counter | Gauge | Histogram
+_M = TypeVar("_M", Counter, Gauge, Histogram)
 
 
 class PrometheusExporter:
@@ -36,7 +36,7 @@ class PrometheusExporter:
     ) -> None:
         self._labels: dict[str, str] = dict(labels or {})
         self._definitions: dict[str, OffloadingMetricMetadata] = dict(definitions)
-        self._metrics: dict[str, Metric] = {
+        self._metrics: dict[str, _Metric] = {
             name: self._register(name, metadata, registry) for name, metadata in definitions.items()
         }
 
@@ -60,7 +60,7 @@ class PrometheusExporter:
 
     def _register(
         self, name: str, metadata: OffloadingMetricMetadata, registry: CollectorRegistry
-    ) -> Metric:
+    ) -> _Metric:
         help_text = metadata.documentation
         labelnames = (*self._labels, *metadata.labelnames)
         match metadata:
@@ -77,7 +77,7 @@ class PrometheusExporter:
                     name, metadata, "the metadata of a counter, gauge or histogram"
                 )
 
-    def _child(self, series: Series, kind: type[M]) -> M:
+    def _child(self, series: Series, kind: type[_M]) -> _M:
         name, labelvalues = series
         metric = self._metrics.get(name)
         if not isinstance(metric, kind):

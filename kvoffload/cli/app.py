@@ -21,7 +21,7 @@ from kvoffload.cli.replay import HELP, replay
 
 PROGRAM = "kvoffload"
 
-app = typer.Typer(
+_app = typer.Typer(
     name=PROGRAM,
     add_completion=False,
     no_args_is_help=True,
@@ -29,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(help=HELP)(replay)
+_app.command(help=HELP)(replay)
 
 
 def _show_version(wanted: bool) -> None:
@@ -42,7 +42,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@_app.callback()
 def _options(
     _version: Annotated[
         bool,
@@ -71,7 +71,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     0: done. 1: a clause is broken, or what is on trial raised. 2: not possible as asked.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(_app)
     try:
         status: object = command.main(given, prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()

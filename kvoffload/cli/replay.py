@@ -12,7 +12,7 @@ from rich.console import Console
 from kvoffload.cli.interrupts import deferred_interrupt
 from kvoffload.cli.problems import EXIT_VIOLATION, ReaderLeftError, UsageError
 from kvoffload.cli.progress import narrate
-from kvoffload.cli.screen import Screen, show_conditions, show_outcomes
+from kvoffload.cli.screen import open_screen, show_conditions, show_outcomes
 from kvoffload.cli.targets import Policy, find_manager, find_policy
 from kvoffload.cli.trial import Conditions, Outcome, run_trial
 from kvoffload.errors import InvalidValueError, TraceError
@@ -184,8 +184,8 @@ def replay(
     ] = None,
 ) -> None:
     """Replay a trace of real LLM requests through an offloading manager."""
-    screen = Screen(stderr=json == TO_STDOUT, highlight=False)
-    stderr = Screen(stderr=True, highlight=False)
+    screen = open_screen(stderr=json == TO_STDOUT)
+    stderr = open_screen(stderr=True)
     _check_json_target(json)
     policies = [(name, find_policy(name)) for name in policy or POLICIES]
     maker = find_manager(manager)

@@ -16,12 +16,17 @@ from kvoffload.cli.problems import ReaderLeftError
 from kvoffload.cli.trial import MAX_VIOLATIONS, Conditions, Outcome
 
 
-class Screen(Console):
+class _Screen(Console):
     """A console that leaves it to the program what a reader who went away means."""
 
     @override
     def on_broken_pipe(self) -> NoReturn:
         raise ReaderLeftError
+
+
+def open_screen(*, stderr: bool) -> Console:
+    """A console on standard output or standard error."""
+    return _Screen(stderr=stderr, highlight=False)
 
 
 def show_conditions(console: Console, conditions: Conditions) -> None:

@@ -45,11 +45,11 @@ class Transfer:
         keys: list[OffloadKey],
         chunks: list[ChunkStatus],
     ) -> None:
-        self.ticket = ticket
-        self.kind = kind
-        self.request_id = request_id
-        self.keys = keys
-        self.chunks = chunks
+        self.ticket: int = ticket
+        self.kind: TransferKind = kind
+        self.request_id: str = request_id
+        self.keys: list[OffloadKey] = keys
+        self.chunks: list[ChunkStatus] = chunks
         # Counted only once part of the transfer is completed, which few ever see.
         self._remaining: Counter[OffloadKey] | None = None
 

@@ -65,7 +65,7 @@ class Replay:
         for time in resets:
             if not 0 <= time < float("inf"):
                 raise InvalidValueError("resets", time, "seconds, finite and not negative")
-        self.counts = Counts()
+        self.counts: Counts = Counts()
         self._manager = manager
         self._model = model
         self._fail_rate = fail_rate

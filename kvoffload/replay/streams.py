@@ -36,7 +36,7 @@ class Source:
         self, path: Path, file: BinaryIO, stream: BinaryIO, *, skip_bad: bool = False
     ) -> None:
         self.path = path
-        self.skipped = 0
+        self.skipped: int = 0
         self._file = file
         self._stream = stream
         self._skip_bad = skip_bad

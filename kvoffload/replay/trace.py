@@ -48,8 +48,8 @@ class Trace:
         self.path = path
         self.skip_bad = skip_bad
         self.limit = limit
-        self.format = self._detect() if trace_format is None else trace_format
-        self.reader = self._make_reader(csv_layout, csv_delimiter)
+        self.format: TraceFormat = self._detect() if trace_format is None else trace_format
+        self.reader: TraceReader = self._make_reader(csv_layout, csv_delimiter)
 
     def open(self) -> TraceReading:
         """Begin to read; use it in a `with` statement. Raises TraceError as `iter` on it may."""
