@@ -483,7 +483,8 @@ class CPUOffloadingManager(OffloadingManager):
         """Ask the policy for victims, and believe nothing that it answers (STORE-10)."""
         hooks = self._hooks
         try:
-            answer = hooks.evict(needed, offer)
+            # A set of its own: what the policy does to it must not decide what is protected.
+            answer = hooks.evict(needed, set(offer))
         except Exception as error:
             self._break("evict", "POL-7", _raised(error), error)
         if answer is None:
@@ -504,8 +505,8 @@ class CPUOffloadingManager(OffloadingManager):
                 and offer.isdisjoint(keys)
                 and len(set(keys)) == needed
             )
-        except (TypeError, ValueError) as error:
-            what = f"its answer is no list of keys and chunks ({error})"
+        except Exception as error:
+            what = f"its answer is no list of keys and chunks: {_raised(error)}"
             self._break("evict", "POL-2", what, error)
         if not sound:
             self._break("evict", "POL-2", self._bad_victims(needed, offer, victims))

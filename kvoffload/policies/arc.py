@@ -151,12 +151,18 @@ class ARCCachePolicy(CachePolicy):
         surplus = max(0, len(t1) - int(self._target) + 1)
         sweeps: list[tuple[ChunkQueue, Sweep, Ghosts]] = []
         victims: list[tuple[OffloadKey, ChunkStatus]] = []
+        first_t1: Sweep | None = None
         for queue, ghosts, most in ((t1, b1, surplus), (t2, b2, n), (t1, b1, n)):
-            sweep = queue.sweep(min(n - len(victims), most), protected)
+            before = first_t1 if queue is t1 else None
+            if before is not None and before.exhausted:
+                continue
+            sweep = queue.sweep(min(n - len(victims), most), protected, before)
             sweeps.append((queue, sweep, ghosts))
             victims += sweep.victims
             if len(victims) == n:
                 break
+            if queue is t1:
+                first_t1 = sweep
         else:
             for queue, sweep, _ in sweeps:
                 queue.restore(sweep)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Set
+from itertools import islice
 from typing import Final, TypeAlias
 
 from kvoffload.errors import InvariantError
@@ -66,8 +67,9 @@ class Parking:
         return iter(self._places)
 
     @property
-    def has_returned(self) -> bool:
-        return bool(self._returned)
+    def num_returned(self) -> int:
+        """How many can be taken."""
+        return len(self._returned)
 
     def park(self, node: Node, place: Place) -> None:
         """`node` was met at `place`; if it is idle it can be taken again at once."""
@@ -87,26 +89,33 @@ class Parking:
         if place is not None and self._returned_nodes.pop(place, None) is not None:
             del self._returned[bisect_left(self._returned, place)]
 
-    def take(self, n: int, protected: Set[OffloadKey]) -> list[tuple[Node, Place]]:
-        """Remove up to `n` idle, unprotected nodes, the first places first."""
+    def take(
+        self, n: int, protected: Set[OffloadKey], skip: int = 0
+    ) -> tuple[list[tuple[Node, Place]], int]:
+        """Remove up to `n` idle, unprotected nodes, the first places first.
+
+        Answers how many of those that can be taken, counted from the first, are now known to be
+        protected: given as `skip`, another call for the same `protected` passes over them.
+        """
         taken: list[tuple[Node, Place]] = []
         kept: list[Place] = []
-        met = 0
-        for place in self._returned:
+        met = skip
+        for place in islice(self._returned, skip, None):
             if len(taken) == n:
                 break
             met += 1
             node = self._returned_nodes[place]
-            if node.chunk.ref_cnt != 0:
-                # Pinned again since; it stays parked, and is returned when that pin goes.
-                del self._returned_nodes[place]
-            elif node.key in protected:
+            # The protected are met at every call, so they are told by one look at their key.
+            if node.key in protected:
                 kept.append(place)
-            else:
-                del self._returned_nodes[place], self._places[node]
+                continue
+            if node.chunk.ref_cnt == 0:
+                del self._places[node]
                 taken.append((node, place))
-        self._returned[:met] = kept
-        return taken
+            # Else it was pinned again, and is returned when that pin goes.
+            del self._returned_nodes[place]
+        self._returned[skip:met] = kept
+        return taken, skip + len(kept)
 
     def clear(self) -> None:
         self._places.clear()

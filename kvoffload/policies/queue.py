@@ -27,6 +27,9 @@ class Sweep:
     # The others stood in line from this moment on, but for the steps at which one was passed.
     moment: int
     passed: list[int]
+    # Whether there was nothing more to take, and if not, how many a next sweep can skip.
+    exhausted: bool
+    known_protected: int
 
 
 class ChunkQueue:
@@ -83,12 +86,17 @@ class ChunkQueue:
         if node is not None:
             self._parking.release(node)
 
-    def sweep(self, n: int, protected: Set[OffloadKey]) -> Sweep:
-        """Take out up to `n` idle, unprotected chunks, oldest first; fewer if there are no more."""
+    def sweep(self, n: int, protected: Set[OffloadKey], before: Sweep | None = None) -> Sweep:
+        """Take out up to `n` idle, unprotected chunks, oldest first; fewer if there are no more.
+
+        `before` is an earlier sweep for the same `protected`, with nothing done since.
+        """
         victims: list[tuple[OffloadKey, ChunkStatus]] = []
         left_parking: list[Place] = []
+        known = 0 if before is None else before.known_protected
         if self.parked:
-            for node, place in self._parking.take(n, protected):
+            taken, known = self._parking.take(n, protected, known)
+            for node, place in taken:
                 victims.append((node.key, node.chunk))
                 left_parking.append(place)
                 del self.parked[node.key]
@@ -111,7 +119,10 @@ class ChunkQueue:
         self._moment = moment + steps + len(victims) + len(passed)
         for step, (key, chunk) in zip(passed_at, passed, strict=True):
             self._park(key, chunk, (moment + step, 0, NO_KEY))
-        return Sweep(victims, left_parking, moment, passed_at)
+        if passed:
+            # What the line was asked for, the parking did not have: all of it is protected.
+            known = self._parking.num_returned
+        return Sweep(victims, left_parking, moment, passed_at, len(victims) < n, known)
 
     def restore(self, sweep: Sweep) -> None:
         """Give back what a sweep took, so that later ones choose as if it had not been."""

@@ -122,8 +122,8 @@ class RecencyList:
         """
         taken: list[Node] = []
         self._left_parking = {}
-        if self.parking.has_returned:
-            self._left_parking = dict(self.parking.take(n, protected))
+        if self.parking.num_returned:
+            self._left_parking = dict(self.parking.take(n, protected)[0])
             taken += self._left_parking
         head = self._head
         node = head.newer
