@@ -45,6 +45,8 @@ class RecencyList:
         self._left_parking: dict[Node, Place] = {}
         self._moment = 0
         self._markers: dict[ref[Run], Node] = {}
+        # Markers of runs that ended, to be taken off.
+        self._ended: list[Node] = []
         # Runs whose marker is parked, by number: the place of the marker.
         self._passed_runs: dict[int, int] = {}
 
@@ -120,6 +122,8 @@ class RecencyList:
 
         Fewer only if there are no more. `restore` undoes it.
         """
+        if self._ended:
+            self._drop_ended()
         taken: list[Node] = []
         self._left_parking = {}
         if self.parking.num_returned:
@@ -175,6 +179,8 @@ class RecencyList:
 
         It ends when nobody holds the `Run` any more: until then a node may join.
         """
+        if self._ended:
+            self._drop_ended()
         run = Run(self._number + 1)
         self._number += 2
         marker = run.marker
@@ -184,9 +190,14 @@ class RecencyList:
         return run
 
     def _end_run(self, ended: ref[Run]) -> None:
-        marker = self._markers.pop(ended)
-        self._passed_runs.pop(marker.end, None)
-        self.detach(marker)
+        # The garbage collector may call this in the middle of a sweep, so the marker waits.
+        self._ended.append(self._markers.pop(ended))
+
+    def _drop_ended(self) -> None:
+        while self._ended:
+            marker = self._ended.pop()
+            self._passed_runs.pop(marker.end, None)
+            self.detach(marker)
 
     def join_run(self, run: Run, nodes: Sequence[Node]) -> None:
         """Put nodes, from wherever they are on this list, into the run by their `end`.
@@ -254,6 +265,7 @@ class RecencyList:
         head.older = head.newer = head
         self.parking.clear()
         self._markers.clear()
+        self._ended.clear()
         self._passed_runs.clear()
         self._number = self._moment = 0
 
