@@ -215,8 +215,8 @@ class CPUOffloadingManager(OffloadingManager):
 
         Under a ticket, only what that load still holds is released; anything else counts as a
         stale completion (DONE-4). Without one, the pins are those of the request's oldest load
-        of just these keys, else of its oldest loads of each, else of anybody's. Raises ChunkNotFoundError, NotPinnedError or
-        UnknownTicketError.
+        of just these keys, else of its oldest loads of each, else of anybody's. Raises
+        ChunkNotFoundError, NotPinnedError or UnknownTicketError.
         """
         transfer, listed, chunks = self._completed("complete_load", LOAD, keys, req_context, ticket)
         became_idle = self._index.unpin(listed, chunks)
