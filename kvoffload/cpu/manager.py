@@ -3,16 +3,15 @@
 Everything that a call may change is owned by a part with a name of its own: the slots by a
 `SlotPool`, residency by a `ResidencyIndex`, what is in flight by `OpenTransfers`, what a request
 has seen by its `RequestAccess`, offers counted for admission by a `ReuseTracker`, what was
-announced by an `EventLog`, and the order of eviction by the policy. This file has the calls: each
-checks first, asks the policy next, and changes the books last, so that whatever is raised on the
-way, nothing is lost or half done.
+announced by an `EventLog`, and the order of eviction by the policy behind its `PolicyGuard`.
+This file has the calls: each checks first, asks the policy next, and changes the books last, so
+that whatever is raised on the way, nothing is lost or half done.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
-from typing import NoReturn
+from collections.abc import Collection
 
 from typing_extensions import override
 
@@ -25,6 +24,7 @@ from kvoffload.cpu.open_transfers import (
     Transfer,
     TransferKind,
 )
+from kvoffload.cpu.policy_guard import PolicyGuard
 from kvoffload.cpu.request_access import RequestAccess, RequestAccesses
 from kvoffload.cpu.residency import ResidencyIndex
 from kvoffload.cpu.reuse_tracker import ReuseTracker
@@ -34,7 +34,6 @@ from kvoffload.errors import (
     ChunkNotReadyError,
     InvalidKeyError,
     InvariantError,
-    PolicyContractError,
     RequestFinishedError,
 )
 from kvoffload.events import OffloadingEvent
@@ -44,7 +43,6 @@ from kvoffload.manager import OffloadingManager
 from kvoffload.metrics import OffloadingStats
 from kvoffload.policies.base import CachePolicy, ChunkStatus
 from kvoffload.policies.factory import CachePolicyFactory, check_policy_cls
-from kvoffload.policies.hooks import PolicyHooks
 from kvoffload.requests import ReqContext, RequestOffloadingContext
 from kvoffload.tiers import Medium
 from kvoffload.transfers import PrepareStoreOutput
@@ -53,8 +51,6 @@ from kvoffload.validation import require_int
 # Reading a member of an enum costs as much as the rest of a look-up.
 MISS, HIT, HIT_PENDING = LookupResult.MISS, LookupResult.HIT, LookupResult.HIT_PENDING
 LOAD, STORE = TransferKind.LOAD, TransferKind.STORE
-
-Victims = list[tuple[OffloadKey, ChunkStatus]]
 
 
 class CPUOffloadingManager(OffloadingManager):
@@ -85,15 +81,14 @@ class CPUOffloadingManager(OffloadingManager):
         self.num_chunks: int = require_int("num_chunks", num_chunks, 0)
         self.store_threshold: int = require_int("store_threshold", store_threshold, 0)
         self.max_tracker_size: int = require_int("max_tracker_size", max_tracker_size, 0)
-        self._policy_cls = (
+        policy_cls = (
             CachePolicyFactory.get_cache_policy_cls(cache_policy, cache_policy_module_path)
             if isinstance(cache_policy, str)
             else check_policy_cls(cache_policy)
         )
-        self._hooks = self._new_policy()
-        self._broken: PolicyContractError | None = None
         self._index = ResidencyIndex()
         self._find = self._index.get
+        self._policy = PolicyGuard(policy_cls, num_chunks, self._find)
         self._pool = SlotPool(num_chunks)
         self._transfers = OpenTransfers()
         self._tracker = (
@@ -111,31 +106,32 @@ class CPUOffloadingManager(OffloadingManager):
 
     @override
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
-        if self._broken is not None:
-            self._refuse("on_new_request", self._broken)
+        if self._policy.closed:
+            self._policy.refuse("on_new_request")
         self._access_of(req_context)
         return RequestOffloadingContext()
 
     @override
     def on_request_finished(self, req_context: ReqContext) -> None:
         """Tell the policy what the request saw, once (FIN-1). Unknown requests are ignored."""
-        if self._broken is not None:
-            self._refuse("on_request_finished", self._broken)
+        if self._policy.closed:
+            self._policy.refuse("on_request_finished")
         accesses = req_context.get_state(RequestAccesses)
         access = None if accesses is None else accesses.get(self._era)
         if access is None or access.finished:
             return
-        hooks = self._hooks
-        try:
-            hooks.on_request_finished(
-                access.key_groups(req_context),
-                access.inserted - access.reused,
-                access.reused,
-                req_context,
-            )
-        except Exception as error:
-            self._break("on_request_finished", "POL-7", _raised(error), error)
+        self._policy.observe_finish(
+            access.key_groups(req_context),
+            access.inserted - access.reused,
+            access.reused,
+            req_context,
+        )
         access.finished = True
+
+    @property
+    def policy(self) -> CachePolicy:
+        """The policy that orders the chunks; a new one after a reset from a broken one."""
+        return self._policy.policy
 
     def outstanding(self, request_id: str) -> tuple[OutstandingTransfer, ...]:
         """The transfers that a request has not completed, oldest first (PIN-2).
@@ -172,8 +168,8 @@ class CPUOffloadingManager(OffloadingManager):
         transfer is an internal one, and no access by the request (LOAD-5). Raises
         ChunkNotFoundError, ChunkNotReadyError or RequestFinishedError (FIN-2).
         """
-        if self._broken is not None:
-            self._refuse("prepare_load", self._broken)
+        if self._policy.closed:
+            self._policy.refuse("prepare_load")
         listed, chunks = self._resident("prepare_load", keys)
         refs = [chunk.ref_cnt for chunk in chunks]
         if refs and min(refs) < 0:
@@ -184,19 +180,14 @@ class CPUOffloadingManager(OffloadingManager):
         if first_seen and access.finished:
             raise RequestFinishedError("prepare_load", req_context.req_id, next(iter(first_seen)))
 
-        hooks = self._hooks
-        if hooks.mark_all_non_evictable is not None:
-            idle = [key for key, count in zip(listed, refs, strict=True) if count == 0]
-            self._tell(
-                "mark_non_evictable", hooks.mark_all_non_evictable, list(dict.fromkeys(idle))
-            )
+        self._policy.leave_idle(listed, chunks)
         self._index.pin(chunks)
-        if first_seen and hooks.on_request_access is not None:
+        if first_seen:
             try:
-                hooks.on_request_access(list(first_seen), req_context)
-            except Exception as error:
+                self._policy.observe_access(first_seen, req_context)
+            except BaseException:
                 self._index.unpin(listed, chunks)
-                self._break("on_request_access", "POL-7", _raised(error), error)
+                raise
         if record_access:
             access.see(first_seen)
             access.reuse(listed)
@@ -221,8 +212,8 @@ class CPUOffloadingManager(OffloadingManager):
         transfer, listed, chunks = self._completed("complete_load", LOAD, keys, req_context, ticket)
         became_idle = self._index.unpin(listed, chunks)
         try:
-            self._tell("mark_evictable", self._hooks.mark_all_evictable, became_idle)
-        except PolicyContractError:
+            self._policy.became_idle(became_idle)
+        except BaseException:
             self._index.pin(chunks)
             raise
         self._close(transfer, LOAD, listed, req_context)
@@ -230,13 +221,9 @@ class CPUOffloadingManager(OffloadingManager):
     @override
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         """Refresh keys in the policy's order; unknown ones are harmless (TOUCH-1)."""
-        if self._broken is not None:
-            self._refuse("touch", self._broken)
-        keys = check_keys(keys)
-        try:
-            self._hooks.touch(keys, req_context)
-        except Exception as error:
-            self._break("touch", "POL-7", _raised(error), error)
+        if self._policy.closed:
+            self._policy.refuse("touch")
+        self._policy.touch(check_keys(keys), req_context)
 
     # Store
 
@@ -250,8 +237,8 @@ class CPUOffloadingManager(OffloadingManager):
         refuse does (STORE-4, STORE-6); nothing resident has then changed. Raises
         RequestFinishedError (FIN-2).
         """
-        if self._broken is not None:
-            self._refuse("prepare_store", self._broken)
+        if self._policy.closed:
+            self._policy.refuse("prepare_store")
         offer = check_keys(keys)
         distinct = set(offer)
         if len(distinct) < len(offer):
@@ -290,7 +277,7 @@ class CPUOffloadingManager(OffloadingManager):
         if needed > 0:
             if needed > self._index.num_idle - idle_in_offer:
                 return None
-            victims = self._evict(needed, distinct)
+            victims = self._policy.evict(needed, distinct)
             if victims is None:
                 return None
             evicted, chunks = victims
@@ -317,14 +304,14 @@ class CPUOffloadingManager(OffloadingManager):
         if success:
             self._index.make_ready(chunks)
             try:
-                self._tell("mark_evictable", self._hooks.mark_all_evictable, pending)
-            except PolicyContractError:
+                self._policy.became_idle(pending)
+            except BaseException:
                 self._index.make_pending(chunks)
                 raise
             if self._events is not None:
                 self._events.stored(pending)
         else:
-            self._tell("remove", self._hooks.remove_all, pending)
+            self._policy.removed(pending)
             self._index.remove_pending(pending)
             self._pool.free([chunk.chunk_id for chunk in chunks])
         self._close(transfer, STORE, pending, req_context)
@@ -339,14 +326,9 @@ class CPUOffloadingManager(OffloadingManager):
     @override
     def reset_cache(self) -> None:
         """Forget every chunk whatever its pins, and begin a generation (GEN-1, GEN-2)."""
-        if self._broken is None:
-            try:
-                self._hooks.clear()
-            except Exception as error:
-                self._break("clear", "POL-6", _raised(error), error)
-        else:
-            self._hooks = self._new_policy()
-            self._broken = None
+        if self._policy.running is not None:
+            self._policy.refuse("reset_cache")
+        self._policy.reset()
         self._index.clear()
         self._pool.clear()
         self._transfers.clear()
@@ -395,14 +377,9 @@ class CPUOffloadingManager(OffloadingManager):
             self._tracker.check()
         if self._events is not None:
             self._events.check()
-        check_policy = getattr(self._hooks.policy, "check", None)
-        if check_policy is not None and self._broken is None:
-            check_policy()
+        self._policy.check()
 
     # Parts of the calls above
-
-    def _new_policy(self) -> PolicyHooks:
-        return PolicyHooks(self._policy_cls(cache_capacity=self.num_chunks))
 
     def _access_of(self, req_context: ReqContext) -> RequestAccess:
         accesses = req_context.get_state(RequestAccesses)
@@ -464,66 +441,14 @@ class CPUOffloadingManager(OffloadingManager):
         missed = access.missed
         first_missed = [key for key in admitted if key not in missed] if missed else admitted
         first_seen = access.unseen(seen)
-        call = "on_store_miss"
-        try:
-            if first_missed:
-                self._hooks.on_store_miss(list(first_missed), req_context)
-            if first_seen and self._hooks.on_request_access is not None:
-                call = "on_request_access"
-                self._hooks.on_request_access(list(first_seen), req_context)
-        except Exception as error:
-            self._break(call, "POL-7", _raised(error), error)
+        if first_missed:
+            self._policy.observe_misses(first_missed, req_context)
+        if first_seen:
+            self._policy.observe_access(first_seen, req_context)
         missed.update(first_missed)
         access.see(first_seen)
         if ready:
             access.reuse(ready)
-
-    def _evict(
-        self, needed: int, offer: set[OffloadKey]
-    ) -> tuple[list[OffloadKey], list[ChunkStatus]] | None:
-        """Ask the policy for victims, and believe nothing that it answers (STORE-10)."""
-        hooks = self._hooks
-        try:
-            # A set of its own: what the policy does to it must not decide what is protected.
-            answer = hooks.evict(needed, set(offer))
-        except Exception as error:
-            self._break("evict", "POL-7", _raised(error), error)
-        if answer is None:
-            if hooks.may_refuse is None:
-                self._break(
-                    "evict", "POL-3", f"refused {needed} although as many idle chunks exist"
-                )
-            return None
-        try:
-            victims = list(answer)
-            keys = [key for key, _ in victims]
-            chunks = [chunk for _, chunk in victims]
-            # Each test is a loop in C; what exactly is wrong is found out only if something is.
-            sound = (
-                len(keys) == needed
-                and list(map(self._find, keys)) == chunks
-                and not [chunk for chunk in chunks if chunk.ref_cnt]
-                and offer.isdisjoint(keys)
-                and len(set(keys)) == needed
-            )
-        except Exception as error:
-            what = f"its answer is no list of keys and chunks: {_raised(error)}"
-            self._break("evict", "POL-2", what, error)
-        if not sound:
-            self._break("evict", "POL-2", self._bad_victims(needed, offer, victims))
-        return keys, chunks
-
-    def _bad_victims(self, needed: int, offer: set[OffloadKey], victims: Victims) -> str:
-        for key, chunk in victims:
-            if self._find(key) is not chunk:
-                return f"{key!r} is not resident with that chunk"
-            if chunk.ref_cnt != 0:
-                return f"{key!r} is {'pending' if chunk.ref_cnt < 0 else 'pinned'}"
-            if key in offer:
-                return f"{key!r} is protected"
-        if len(victims) != needed:
-            return f"{len(victims)} victims instead of {needed}"
-        return "a victim is named twice"
 
     def _insert(
         self,
@@ -536,11 +461,7 @@ class CPUOffloadingManager(OffloadingManager):
         """Put the admitted keys into free slots and those of the victims, pending."""
         slots = self._pool.preview(len(admitted), freed)
         chunks = list(map(ChunkStatus, slots))
-        try:
-            self._hooks.insert_all(admitted, chunks, req_context)
-        except Exception as error:
-            self._break("insert", "POL-7", _raised(error), error)
-
+        self._policy.insert(admitted, chunks, req_context)
         if evicted:
             self._index.remove_idle(evicted)
             if self._events is not None:
@@ -566,6 +487,8 @@ class CPUOffloadingManager(OffloadingManager):
         others counts as stale (DONE-4). Without one, all keys of a load, and those of a store
         that are pending.
         """
+        if self._policy.running is not None:
+            self._policy.refuse(call)
         listed = list(keys)
         transfers = self._transfers
         if ticket is None:
@@ -604,28 +527,3 @@ class CPUOffloadingManager(OffloadingManager):
             self._transfers.close_whole(transfer)
         else:
             self._transfers.close_part(transfer, keys)
-
-    def _tell(
-        self, call: str, hook: Callable[[list[OffloadKey]], None] | None, keys: list[OffloadKey]
-    ) -> None:
-        """Tell the policy of each key; a policy that is broken is not told any more."""
-        if hook is None or self._broken is not None:
-            return
-        try:
-            hook(keys)
-        except Exception as error:
-            self._break(call, "POL-7", _raised(error), error)
-
-    def _refuse(self, call: str, broken: PolicyContractError) -> NoReturn:
-        """Refuse a call that needs the policy, which has broken its contract (STORE-10)."""
-        raise PolicyContractError(
-            broken.policy, broken.call, broken.clause, f"{call} is refused until reset_cache"
-        ) from broken
-
-    def _break(self, call: str, clause: str, what: str, cause: Exception | None = None) -> NoReturn:
-        self._broken = PolicyContractError(self._hooks.name, call, clause, what)
-        raise self._broken from cause
-
-
-def _raised(error: Exception) -> str:
-    return f"it raised {type(error).__name__}: {error}"
