@@ -8,9 +8,23 @@ before anything has changed, unless its docstring says otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class KVOffloadError(Exception):
-    """Base of every exception raised by kvoffload."""
+    """Base of every exception raised by kvoffload. They can be copied and pickled."""
+
+    def __reduce__(self) -> tuple[Callable[..., KVOffloadError], tuple[object, ...]]:
+        # The default calls the class with `args`, which is the message alone.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(
+    cls: type[KVOffloadError], args: tuple[object, ...], attributes: dict[str, object]
+) -> KVOffloadError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class InvalidValueError(KVOffloadError, ValueError):
@@ -84,8 +98,8 @@ class PolicyContractError(KVOffloadError):
     """A cache policy broke its contract; the manager's books are as before the call (STORE-10).
 
     Until `reset_cache`, the manager then answers look-ups, completions, statistics and events
-    only. `policy` is the class name, `call` the hook, `clause` the clause that was broken; an
-    exception out of a hook is the `__cause__`.
+    only. `policy` is the class name, `call` the hook, `clause` the clause that was broken, `what`
+    how; an exception out of a hook is the `__cause__`.
     """
 
     def __init__(self, policy: str, call: str, clause: str, what: str) -> None:
@@ -93,6 +107,7 @@ class PolicyContractError(KVOffloadError):
         self.policy = policy
         self.call = call
         self.clause = clause
+        self.what = what
 
 
 class UnknownPolicyError(KVOffloadError, ValueError):

@@ -25,6 +25,8 @@ def make_offload_key(block_hash: bytes, group_idx: int) -> OffloadKey:
     """
     if not isinstance(block_hash, bytes) or not block_hash:
         raise InvalidValueError("block_hash", block_hash, "non-empty bytes")
+    if isinstance(group_idx, bool):
+        raise InvalidValueError("group_idx", group_idx, "an int in [0, 2**32)")
     try:
         return OffloadKey(block_hash + group_idx.to_bytes(GROUP_BYTES, "big"))
     except (OverflowError, AttributeError):

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from attrs import field, frozen
 
 from kvoffload.errors import InvalidValueError
-from kvoffload.validation import each_instance, instance
+from kvoffload.validation import each_instance, instance, require_int
 
 LabelValues: TypeAlias = tuple[str, ...]
 Series: TypeAlias = tuple[str, LabelValues]
@@ -61,13 +61,15 @@ class OffloadingStats:
         self.histograms: dict[Series, Counter[float]] = {}
 
     def set_gauge(self, name: str, value: float, labelvalues: LabelValues = ()) -> None:
-        """Set a gauge. Raises InvalidValueError if `name` is of another kind."""
+        """Set a gauge. Raises InvalidValueError for no number, or if `name` is of another kind."""
+        _require_number("value", value)
         self._refuse_other_kind(name, "gauge")
         self.gauges[name, labelvalues] = value
 
     def increase_counter(self, name: str, amount: float = 1, labelvalues: LabelValues = ()) -> None:
         """Add to a counter. Raises InvalidValueError for a negative amount (MET-2)."""
-        if not amount >= 0 or math.isinf(amount):
+        _require_number("amount", amount)
+        if amount < 0:
             raise InvalidValueError("amount", amount, "a finite number >= 0")
         self._refuse_other_kind(name, "counter")
         series = name, labelvalues
@@ -76,9 +78,9 @@ class OffloadingStats:
     def observe_histogram(
         self, name: str, value: float, labelvalues: LabelValues = (), *, times: int = 1
     ) -> None:
-        """Observe `value`, `times` times over."""
-        if times < 1:
-            raise InvalidValueError("times", times, "an int >= 1")
+        """Observe `value`, `times` times over. Raises InvalidValueError for no number."""
+        _require_number("value", value)
+        require_int("times", times, 1)
         self._refuse_other_kind(name, "histogram")
         self.histograms.setdefault((name, labelvalues), Counter())[value] += times
 
@@ -127,6 +129,11 @@ class OffloadingStats:
     def _refuse_other_kind(self, name: str, kind: str) -> None:
         if self._kinds().get(name, kind) != kind:
             raise InvalidValueError("name", name, f"the name of a {kind}, or a new one")
+
+
+def _require_number(field: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InvalidValueError(field, value, "a finite number")
 
 
 def _flat_name(series: Series) -> str:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias, TypeVar
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+except ModuleNotFoundError as missing:
+    if missing.name != "prometheus_client":
+        raise
+    raise ImportError(
+        f"{__name__} needs prometheus_client: pip install 'kvoffload[prometheus]'",
+        name="prometheus_client",
+    ) from None
 
 from kvoffload.errors import InvalidValueError
 from kvoffload.metrics import (
@@ -26,6 +34,7 @@ class PrometheusExporter:
 
     `definitions` is what `OffloadingSpec.build_metric_definitions` gives: it brings the help
     texts, label names and buckets. `labels` are put on every series, say `{"engine": "0"}`.
+    Raises ValueError, having registered nothing, where `registry` has a metric of that name.
     """
 
     def __init__(
@@ -36,9 +45,14 @@ class PrometheusExporter:
     ) -> None:
         self._labels: dict[str, str] = dict(labels or {})
         self._definitions: dict[str, OffloadingMetricMetadata] = dict(definitions)
-        self._metrics: dict[str, _Metric] = {
-            name: self._register(name, metadata, registry) for name, metadata in definitions.items()
-        }
+        self._metrics: dict[str, _Metric] = {}
+        try:
+            for name, metadata in definitions.items():
+                self._metrics[name] = self._register(name, metadata, registry)
+        except ValueError:
+            for metric in self._metrics.values():
+                registry.unregister(metric)
+            raise
 
     def export(self, stats: OffloadingStats) -> None:
         """Add the figures of one interval.

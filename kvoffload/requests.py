@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import ref
 
 from attrs import define, field, frozen
 
@@ -60,6 +62,35 @@ class ReqContext:
     def get_offload_key_positions(self, keys: Iterable[OffloadKey]) -> list[int | None]:
         """`get_offload_key_position` of each key, in one call."""
         return list(map(self._positions.get, keys))
+
+
+class PerRequest(Generic[T]):
+    """What its owner keeps for each request, as long as the request's context lives.
+
+    Not in the context: there it would outlive the owner and its generations, and two owners of
+    one class would take each other's. A context is told by its identity.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[ref[ReqContext], T]] = {}
+
+    def get(self, req_context: ReqContext) -> T | None:
+        """What is kept for the request, None if nothing is."""
+        kept = self._kept.get(id(req_context))
+        return None if kept is None else kept[1]
+
+    def set(self, req_context: ReqContext, value: T) -> None:
+        """Keep `value` for the request."""
+        key = id(req_context)
+        # The reference calls `pop` when the context goes, before anybody can get its id.
+        self._kept[key] = ref(req_context, partial(self._kept.pop, key)), value
+
+    def clear(self) -> None:
+        """Keep nothing any more."""
+        self._kept.clear()
+
+    def __len__(self) -> int:
+        return len(self._kept)
 
 
 class OffloadPolicy(Enum):

@@ -46,6 +46,12 @@ class BlockIDsLoadStoreSpec(LoadStoreSpec, ABC):
     def block_ids(self) -> BlockIDs:
         return self._block_ids
 
+    def __setstate__(self, state: dict[str, object]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        # An array that was pickled or copied has forgotten that it is read-only.
+        self._block_ids.setflags(write=False)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._block_ids.tolist()})"
 

@@ -26,6 +26,12 @@ def require_int(field: str, value: object, minimum: int, maximum: int | None = N
     raise InvalidValueError(field, value, bound)
 
 
+def require_bool(field: str, value: object) -> None:
+    """Raise InvalidValueError unless `value` is True or False, whatever its truth value."""
+    if value is not True and value is not False:
+        raise InvalidValueError(field, value, "True or False")
+
+
 def int_at_least(minimum: int) -> Validator:
     """The field is an int, not a bool, of at least `minimum`."""
 

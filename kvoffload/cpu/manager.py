@@ -25,14 +25,13 @@ from kvoffload.cpu.open_transfers import (
     TransferKind,
 )
 from kvoffload.cpu.policy_guard import PolicyGuard
-from kvoffload.cpu.request_access import RequestAccess, RequestAccesses
+from kvoffload.cpu.request_access import RequestAccess
 from kvoffload.cpu.residency import ResidencyIndex
 from kvoffload.cpu.reuse_tracker import ReuseTracker
 from kvoffload.cpu.slot_pool import SlotPool
 from kvoffload.errors import (
     ChunkNotFoundError,
     ChunkNotReadyError,
-    InvalidKeyError,
     InvariantError,
     RequestFinishedError,
 )
@@ -43,10 +42,10 @@ from kvoffload.manager import OffloadingManager
 from kvoffload.metrics import OffloadingStats
 from kvoffload.policies.base import CachePolicy, ChunkStatus
 from kvoffload.policies.factory import CachePolicyFactory, check_policy_cls
-from kvoffload.requests import ReqContext, RequestOffloadingContext
+from kvoffload.requests import PerRequest, ReqContext, RequestOffloadingContext
 from kvoffload.tiers import Medium
 from kvoffload.transfers import PrepareStoreOutput
-from kvoffload.validation import require_int
+from kvoffload.validation import require_bool, require_int
 
 # Reading a member of an enum costs as much as the rest of a look-up.
 MISS, HIT, HIT_PENDING = LookupResult.MISS, LookupResult.HIT, LookupResult.HIT_PENDING
@@ -94,11 +93,11 @@ class CPUOffloadingManager(OffloadingManager):
         self._tracker = (
             ReuseTracker(store_threshold, max_tracker_size) if store_threshold >= 2 else None
         )
+        require_bool("enable_events", enable_events)
         self._events = EventLog(self.medium, num_chunks) if enable_events else None
         self.generation: int = 0
         self.stale_completions: int = 0
-        # Stands for this manager in this generation, in the contexts of requests.
-        self._era = object()
+        self._accesses: PerRequest[RequestAccess] = PerRequest()
         self._allocation_sizes: Counter[int] = Counter()
         self._stores_skipped = 0
 
@@ -116,8 +115,7 @@ class CPUOffloadingManager(OffloadingManager):
         """Tell the policy what the request saw, once (FIN-1). Unknown requests are ignored."""
         if self._policy.closed:
             self._policy.refuse("on_request_finished")
-        accesses = req_context.get_state(RequestAccesses)
-        access = None if accesses is None else accesses.get(self._era)
+        access = self._accesses.get(req_context)
         if access is None or access.finished:
             return
         self._policy.observe_finish(
@@ -145,10 +143,9 @@ class CPUOffloadingManager(OffloadingManager):
     @override
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """MISS, HIT_PENDING or HIT; changes nothing (LOOK-1, LOOK-2)."""
-        try:
-            chunk = self._find(key)
-        except TypeError:
-            raise InvalidKeyError(key, "a key is bytes") from None
+        if type(key) is not bytes:
+            check_key(key)
+        chunk = self._find(key)
         if chunk is None:
             check_key(key)
             return MISS
@@ -170,6 +167,7 @@ class CPUOffloadingManager(OffloadingManager):
         """
         if self._policy.closed:
             self._policy.refuse("prepare_load")
+        request_id = req_context.req_id
         listed, chunks = self._resident("prepare_load", keys)
         refs = [chunk.ref_cnt for chunk in chunks]
         if refs and min(refs) < 0:
@@ -191,7 +189,7 @@ class CPUOffloadingManager(OffloadingManager):
         if record_access:
             access.see(first_seen)
             access.reuse(listed)
-        ticket = self._transfers.open(LOAD, req_context.req_id, listed, chunks)
+        ticket = self._transfers.open(LOAD, request_id, listed, chunks)
         return CPULoadStoreSpec.of_slots([chunk.chunk_id for chunk in chunks], ticket)
 
     @override
@@ -298,6 +296,7 @@ class CPUOffloadingManager(OffloadingManager):
         Under a ticket, only what that store still holds is completed; anything else counts as
         a stale completion (DONE-4). Raises UnknownTicketError.
         """
+        require_bool("success", success)
         transfer, pending, chunks = self._completed(
             "complete_store", STORE, keys, req_context, ticket
         )
@@ -336,7 +335,7 @@ class CPUOffloadingManager(OffloadingManager):
             self._tracker.clear()
         if self._events is not None:
             self._events.reset()
-        self._era = object()
+        self._accesses.clear()
         self.generation += 1
 
     @override
@@ -382,13 +381,10 @@ class CPUOffloadingManager(OffloadingManager):
     # Parts of the calls above
 
     def _access_of(self, req_context: ReqContext) -> RequestAccess:
-        accesses = req_context.get_state(RequestAccesses)
-        if accesses is None:
-            accesses = RequestAccesses()
-            req_context.set_state(accesses)
-        access = accesses.get(self._era)
+        access = self._accesses.get(req_context)
         if access is None:
-            accesses[self._era] = access = RequestAccess()
+            access = RequestAccess()
+            self._accesses.set(req_context, access)
         return access
 
     def _resident(
@@ -396,13 +392,10 @@ class CPUOffloadingManager(OffloadingManager):
     ) -> tuple[list[OffloadKey], list[ChunkStatus]]:
         """The keys as a list of our own, and their chunks. Raises ChunkNotFoundError."""
         listed = list(keys)
-        try:
-            found = list(map(self._find, listed))
-        except TypeError:
-            # Something among them has no hash, and is named as what it is.
+        if not set(map(type, listed)) <= {bytes}:
             check_keys(listed)
-            raise
-        # A key that is resident is a valid one, which saves checking each again.
+        # Bytes that are resident are a valid key, which saves checking more.
+        found = list(map(self._find, listed))
         chunks = [chunk for chunk in found if chunk is not None]
         if len(chunks) < len(listed):
             check_keys(listed)

@@ -7,6 +7,7 @@ the manager's books are not changed before that is known (STORE-10).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
+from operator import is_
 from typing import NoReturn
 
 from kvoffload.errors import PolicyContractError
@@ -36,6 +37,7 @@ class PolicyGuard:
         self._find = find
         self._hooks = self._make()
         self._broken: PolicyContractError | None = None
+        self._reentry: PolicyContractError | None = None
         # The hook that is running. It must not call the manager back: the books are in between.
         self.running: str | None = None
         self.closed: bool = False
@@ -51,10 +53,10 @@ class PolicyGuard:
         broken = self._broken
         if self.running is not None or broken is None:
             what = f"it called {call} of its own manager"
-            raise PolicyContractError(self._hooks.name, str(self.running), "POL-7", what)
-        raise PolicyContractError(
-            broken.policy, broken.call, broken.clause, f"{call} is refused until reset_cache"
-        ) from broken
+            self._reentry = PolicyContractError(self._hooks.name, str(self.running), "POL-7", what)
+            raise self._reentry
+        what = f"{broken.what}; {call} is refused until reset_cache"
+        raise PolicyContractError(broken.policy, broken.call, broken.clause, what) from broken
 
     def touch(self, keys: list[OffloadKey], req_context: ReqContext) -> None:
         """The keys were used."""
@@ -109,7 +111,8 @@ class PolicyGuard:
         """The keys become resident, their stores pending."""
         self._enter("insert")
         try:
-            self._hooks.insert_all(keys, chunks, req_context)
+            # Lists of its own, here and below: what it does to them must not reach the books.
+            self._hooks.insert_all(list(keys), list(chunks), req_context)
         except BaseException as error:
             self._fail(error)
         self._leave()
@@ -142,13 +145,13 @@ class PolicyGuard:
         try:
             # A set of its own: what the policy does to it must not decide what is protected.
             answer = self._hooks.evict(needed, set(offer))
-            if answer is None:
-                if self._hooks.may_refuse is None:
-                    self._break("POL-3", f"refused {needed} although as many idle chunks exist")
-                self._leave()
-                return None
         except BaseException as error:
             self._fail(error)
+        if answer is None:
+            if not self._hooks.may_refuse:
+                self._break("POL-3", f"refused {needed} although as many idle chunks exist")
+            self._leave()
+            return None
         try:
             victims = list(answer)
             keys = [key for key, _ in victims]
@@ -156,7 +159,8 @@ class PolicyGuard:
             # Each test is a loop in C; what exactly is wrong is found out only if something is.
             sound = (
                 len(keys) == needed
-                and list(map(self._find, keys)) == chunks
+                and set(map(type, keys)) == {bytes}
+                and all(map(is_, map(self._find, keys), chunks))
                 and not [chunk for chunk in chunks if chunk.ref_cnt]
                 and offer.isdisjoint(keys)
                 and len(set(keys)) == needed
@@ -172,7 +176,10 @@ class PolicyGuard:
         return keys, chunks
 
     def reset(self) -> None:
-        """Forget everything (POL-6): a broken policy gives way to a new one."""
+        """Forget everything (POL-6): a broken policy gives way to a new one.
+
+        One that cannot be made anew stays broken, and nothing is reset.
+        """
         if self._broken is None:
             self._enter("clear")
             try:
@@ -180,7 +187,11 @@ class PolicyGuard:
             except BaseException as error:
                 self._fail(error)
         else:
-            self._hooks = self._make()
+            self._enter("__init__")
+            try:
+                self._hooks = self._make()
+            except BaseException as error:
+                self._fail(error)
             self._broken = None
         self._leave()
 
@@ -211,7 +222,7 @@ class PolicyGuard:
             return
         self._enter(call)
         try:
-            hook(keys)
+            hook(list(keys))
         except BaseException as error:
             self._fail(error)
         self._leave()
@@ -220,6 +231,8 @@ class PolicyGuard:
         self, needed: int, offer: set[OffloadKey], victims: list[tuple[OffloadKey, ChunkStatus]]
     ) -> str:
         for key, chunk in victims:
+            if type(key) is not bytes:
+                return f"{key!r} is no key"
             if self._find(key) is not chunk:
                 return f"{key!r} is not resident with that chunk"
             if chunk.ref_cnt != 0:
@@ -232,8 +245,8 @@ class PolicyGuard:
 
     def _fail(self, error: BaseException) -> NoReturn:
         """The hook that is running raised `error`."""
-        if isinstance(error, PolicyContractError):
-            self._broken = error
+        if error is self._reentry:
+            self._broken = self._reentry
         elif isinstance(error, Exception):
             self._break("POL-7", f"it raised {type(error).__name__}: {error}", error)
         else:

@@ -68,7 +68,3 @@ class RequestAccess:
         unseen = (self.missed | self.inserted | self.reused) - self.seen.keys()
         if unseen:
             raise InvariantError(f"request record: {unseen} not in {list(self.seen)}")
-
-
-class RequestAccesses(dict[object, RequestAccess]):
-    """A request's records in its context, one for each manager's generation that it met."""

@@ -25,6 +25,11 @@ class CPUOffloadingSpec(OffloadingSpec):
     over all workers), `eviction_policy` ("lru"), `cache_policy_module_path`, `store_threshold`
     (0: no filter) and `max_tracker_size` (64000). Raises InvalidValueError for a missing or
     invalid one.
+
+    An option of another name is taken for somebody else's: the connector keeps its own in the
+    same mapping. So a misspelt one is not refused, and the default holds. `num_chunks` is how
+    many chunks fit; it is 0, and every offer is refused, where `cpu_bytes_to_use` is less than
+    one chunk.
     """
 
     BLOCK_SIZE_ALIGNMENT: ClassVar[int] = mmap.PAGESIZE
@@ -34,6 +39,11 @@ class CPUOffloadingSpec(OffloadingSpec):
     def build_metric_definitions(
         cls, extra_config: Mapping[str, object]
     ) -> dict[str, OffloadingMetricMetadata]:
+        """What the manager's `get_stats` can hold, by name, as an exporter takes it (MET-1).
+
+        The counter of skipped stores is among them only where `store_threshold`, the one option
+        read, is at least 2. Raises InvalidValueError if that is invalid.
+        """
         return cpu_metric_definitions(
             int_option(extra_config, "store_threshold", default=0, minimum=0)
         )

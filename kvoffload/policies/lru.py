@@ -18,11 +18,7 @@ from kvoffload.keys import OffloadKey
 from kvoffload.policies.base import CachePolicy, ChunkStatus, order_request_keys
 from kvoffload.policies.parking import Node
 from kvoffload.policies.recency import RecencyList, Run
-from kvoffload.requests import ReqContext
-
-
-class _Runs(dict[object, Run]):
-    """A request's runs in its context: one for each policy and generation that it met."""
+from kvoffload.requests import PerRequest, ReqContext
 
 
 def _ascending_ends(keys: Sequence[OffloadKey], req_context: ReqContext) -> list[int] | None:
@@ -42,16 +38,13 @@ class LRUCachePolicy(CachePolicy):
         super().__init__(cache_capacity)
         self._nodes: dict[OffloadKey, Node] = {}
         self._order = RecencyList()
-        # Stands for this policy in this generation: runs begun under another are not found.
-        self._generation = object()
-        self._latest: tuple[ReqContext, Run] | None = None
+        self._runs: PerRequest[Run] = PerRequest()
 
     @override
     def clear(self) -> None:
         self._nodes.clear()
         self._order.clear()
-        self._generation = object()
-        self._latest = None
+        self._runs.clear()
 
     @override
     def get(self, key: OffloadKey) -> ChunkStatus | None:
@@ -140,8 +133,6 @@ class LRUCachePolicy(CachePolicy):
         req_context: ReqContext,
     ) -> None:
         self._renew(order_request_keys(key_groups, req_context))
-        # The run goes with the request's context; until then it keeps its number.
-        self._latest = None
 
     @override
     def evict(
@@ -181,15 +172,8 @@ class LRUCachePolicy(CachePolicy):
 
     def _run_of(self, req_context: ReqContext) -> Run:
         """The request's run; it takes a number when it first accesses anything."""
-        latest = self._latest
-        if latest is not None and latest[0] is req_context:
-            return latest[1]
-        runs = req_context.get_state(_Runs)
-        if runs is None:
-            runs = _Runs()
-            req_context.set_state(runs)
-        run = runs.get(self._generation)
+        run = self._runs.get(req_context)
         if run is None:
-            runs[self._generation] = run = self._order.begin_run()
-        self._latest = req_context, run
+            run = self._order.begin_run()
+            self._runs.set(req_context, run)
         return run
