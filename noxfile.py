@@ -42,7 +42,7 @@ def test(session: nox.Session, *options: str) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Replay the packaged sample of real traffic under LRU and ARC, every promise checked."""
+    """Replay the packaged sample of real traffic under LRU and ARC, every call judged."""
     install(session, ".")
     session.run("kvoffload", "replay", "--policy", "lru", "--policy", "arc", "--check")
 

@@ -33,27 +33,29 @@ class BlockIDsLoadStoreSpec(LoadStoreSpec, ABC):
     """
 
     def __init__(self, block_ids: Sequence[int] | BlockIDs) -> None:
-        self._block_ids = _int32_array("block_ids", block_ids)
+        self._block_ids: BlockIDs | list[int] = _int32_array("block_ids", block_ids)
 
     def _set_valid_block_ids(self, block_ids: list[int]) -> None:
-        """What __init__ does, for ids known to be valid: specs are made for every transfer."""
-        import numpy as np
-
-        self._block_ids = np.array(block_ids, dtype=np.int32)
-        self._block_ids.setflags(write=False)
+        """What __init__ does, for ids known to be valid: a manager makes specs all the time."""
+        self._block_ids = block_ids
 
     @property
     def block_ids(self) -> BlockIDs:
-        return self._block_ids
+        # The array is made where it is first looked at, which is hardly ever the scheduler.
+        ids = self._block_ids
+        if isinstance(ids, list):
+            ids = self._block_ids = _int32_array("block_ids", ids)
+        return ids
 
     def __setstate__(self, state: dict[str, object]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
         # An array that was pickled or copied has forgotten that it is read-only.
-        self._block_ids.setflags(write=False)
+        if not isinstance(self._block_ids, list):
+            self._block_ids.setflags(write=False)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._block_ids.tolist()})"
+        return f"{type(self).__name__}({list(map(int, self._block_ids))})"
 
 
 class GPULoadStoreSpec(BlockIDsLoadStoreSpec):
@@ -93,7 +95,7 @@ class GPULoadStoreSpec(BlockIDsLoadStoreSpec):
 
     def __repr__(self) -> str:
         return (
-            f"GPULoadStoreSpec({self._block_ids.tolist()}, group_sizes={list(self.group_sizes)}, "
+            f"GPULoadStoreSpec({self.block_ids.tolist()}, group_sizes={list(self.group_sizes)}, "
             f"block_indices={list(self.block_indices)})"
         )
 

@@ -10,10 +10,12 @@ import pytest
 from stateful_models.contract import CLAUSES
 
 ROOT = Path(__file__).resolve().parents[1]
+POLICY_PAGE = ROOT / "docs" / "writing-a-policy.md"
+INVARIANTS_PAGE = ROOT / "docs" / "invariants.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CLAUSE_ID = re.compile(r"\b(?:[A-Z]{2,6})-\d+\b")
 # Written like a clause id, and none of ours; OWN is for what a reader adds.
-OTHER_NAMES = {"OWN-1", "UTF-8"}
+OTHER_NAMES = {"OWN-1", "OWN-2", "UTF-8"}
 
 
 def name_of(page: Path) -> str:
@@ -29,8 +31,8 @@ def programs(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", text_of(page), re.M | re.S)
 
 
-def run(place: Path, *arguments: str) -> str:
-    """Run this Python with a directory of our own first on its path."""
+def run(place: Path, *arguments: str, status: int = 0) -> str:
+    """What this Python says, with a directory of our own first on its path."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=place,
@@ -40,8 +42,20 @@ def run(place: Path, *arguments: str) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{arguments}: status {done.returncode}\n{done.stderr}"
+    assert done.returncode == status, f"{arguments}: {done}"
     return done.stdout
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with the policy that the pages speak of."""
+    (tmp_path / "fifo.py").write_text(programs(POLICY_PAGE)[0], encoding="utf-8")
+    return tmp_path
+
+
+def run_machines(place: Path, file: str) -> None:
+    """Run what a page gives to pytest; the same examples every time."""
+    assert "1 passed" in run(place, "-m", "pytest", "--hypothesis-seed=0", file)
 
 
 def test_there_are_pages_to_check() -> None:
@@ -49,25 +63,40 @@ def test_there_are_pages_to_check() -> None:
     assert sum(bool(programs(page)) for page in PAGES) >= 3
 
 
-POLICY_PAGE = ROOT / "docs" / "writing-a-policy.md"
-
-
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if programs(page) and page != POLICY_PAGE], ids=name_of
 )
-def test_the_programs_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
-    (tmp_path / "page.py").write_text("".join(programs(page)), encoding="utf-8")
-    run(tmp_path, "page.py")
+def test_the_programs_of_a_page_run_in_order(page: Path, place: Path) -> None:
+    program = "".join(programs(page))
+    if "prometheus_client" in program:
+        pytest.importorskip("prometheus_client")
+    (place / "page.py").write_text(program, encoding="utf-8")
+    run(place, "page.py")
 
 
-def test_the_policy_of_the_documentation_passes_its_trial(tmp_path: Path) -> None:
-    policy, use = programs(POLICY_PAGE)
-    (tmp_path / "fifo.py").write_text(policy, encoding="utf-8")
-    (tmp_path / "use.py").write_text(use, encoding="utf-8")
-    run(tmp_path, "use.py")
+def test_the_policy_of_the_documentation_passes_both_trials(place: Path) -> None:
+    _, machine, use = programs(POLICY_PAGE)
+    (place / "use.py").write_text(use, encoding="utf-8")
+    run(place, "use.py")
     trial = ("--capacity", "5%", "--fail-rate", "0.02", "--limit", "100", "--check", "--json", "-")
-    output = run(tmp_path, "-m", "kvoffload", "replay", "--policy", "fifo.py:FIFO", *trial)
+    output = run(place, "-m", "kvoffload", "replay", "--policy", "fifo.py:FIFO", *trial)
     assert '"violations"' in output
+    (place / "test_fifo.py").write_text(machine, encoding="utf-8")
+    run_machines(place, "test_fifo.py")
+
+
+def test_the_invariant_of_the_documentation_judges_in_a_machine(place: Path) -> None:
+    (place / "test_page.py").write_text("".join(programs(INVARIANTS_PAGE)), encoding="utf-8")
+    run_machines(place, "test_page.py")
+
+
+def test_the_invariant_of_the_documentation_judges_a_replay(place: Path) -> None:
+    small_batches = programs(INVARIANTS_PAGE)[0]
+    (place / "small_batches.py").write_text(small_batches, encoding="utf-8")
+    trial = ("--policy", "lru", "--capacity", "100", "--limit", "100", "--check")
+    judge = ("--invariant", "small_batches.py:SmallBatches")
+    output = run(place, "-m", "kvoffload", "replay", *trial, *judge, status=1)
+    assert "OWN-1" in output
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -60,33 +60,33 @@ class PolicyGuard:
 
     def touch(self, keys: list[OffloadKey], req_context: ReqContext) -> None:
         """The keys were used."""
-        self._enter("touch")
+        self.running, self.closed = "touch", True
         try:
             self._hooks.touch(keys, req_context)
         except BaseException as error:
             self._fail(error)
-        self._leave()
+        self.running, self.closed = None, False
 
     def observe_misses(self, keys: Sequence[OffloadKey], req_context: ReqContext) -> None:
         """The keys will be stored if there is room."""
-        self._enter("on_store_miss")
+        self.running, self.closed = "on_store_miss", True
         try:
             self._hooks.on_store_miss(list(keys), req_context)
         except BaseException as error:
             self._fail(error)
-        self._leave()
+        self.running, self.closed = None, False
 
     def observe_access(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
         """The request sees the keys for the first time."""
         hook = self._hooks.on_request_access
         if hook is None:
             return
-        self._enter("on_request_access")
+        self.running, self.closed = "on_request_access", True
         try:
             hook(list(keys), req_context)
         except BaseException as error:
             self._fail(error)
-        self._leave()
+        self.running, self.closed = None, False
 
     def observe_finish(
         self,
@@ -96,26 +96,26 @@ class PolicyGuard:
         req_context: ReqContext,
     ) -> None:
         """The request has ended."""
-        self._enter("on_request_finished")
+        self.running, self.closed = "on_request_finished", True
         try:
             self._hooks.on_request_finished(
                 key_groups, insertion_only_keys, reused_keys, req_context
             )
         except BaseException as error:
             self._fail(error)
-        self._leave()
+        self.running, self.closed = None, False
 
     def insert(
         self, keys: list[OffloadKey], chunks: list[ChunkStatus], req_context: ReqContext
     ) -> None:
         """The keys become resident, their stores pending."""
-        self._enter("insert")
+        self.running, self.closed = "insert", True
         try:
             # Lists of its own, here and below: what it does to them must not reach the books.
             self._hooks.insert_all(list(keys), list(chunks), req_context)
         except BaseException as error:
             self._fail(error)
-        self._leave()
+        self.running, self.closed = None, False
 
     def became_idle(self, keys: list[OffloadKey]) -> None:
         """The chunks are idle now. A broken policy is not told."""
@@ -141,7 +141,7 @@ class PolicyGuard:
 
         None when the policy refuses, which it must have declared; there are enough idle chunks.
         """
-        self._enter("evict")
+        self.running, self.closed = "evict", True
         try:
             # A set of its own: what the policy does to it must not decide what is protected.
             answer = self._hooks.evict(needed, set(offer))
@@ -150,7 +150,7 @@ class PolicyGuard:
         if answer is None:
             if not self._hooks.may_refuse:
                 self._break("POL-3", f"refused {needed} although as many idle chunks exist")
-            self._leave()
+            self.running, self.closed = None, False
             return None
         try:
             victims = list(answer)
@@ -172,7 +172,7 @@ class PolicyGuard:
             self._fail(error)
         if not sound:
             self._break("POL-2", self._bad_victims(needed, offer, victims))
-        self._leave()
+        self.running, self.closed = None, False
         return keys, chunks
 
     def reset(self) -> None:
@@ -181,19 +181,19 @@ class PolicyGuard:
         One that cannot be made anew stays broken, and nothing is reset.
         """
         if self._broken is None:
-            self._enter("clear")
+            self.running, self.closed = "clear", True
             try:
                 self._hooks.clear()
             except BaseException as error:
                 self._fail(error)
         else:
-            self._enter("__init__")
+            self.running, self.closed = "__init__", True
             try:
                 self._hooks = self._make()
             except BaseException as error:
                 self._fail(error)
             self._broken = None
-        self._leave()
+        self.running, self.closed = None, False
 
     def check(self) -> None:
         """Have the policy check itself, if it can and is not broken."""
@@ -204,14 +204,6 @@ class PolicyGuard:
     def _make(self) -> PolicyHooks:
         return PolicyHooks(self._policy_cls(cache_capacity=self._capacity))
 
-    def _enter(self, hook: str) -> None:
-        self.running = hook
-        self.closed = True
-
-    def _leave(self) -> None:
-        self.running = None
-        self.closed = False
-
     def _tell(
         self,
         call: str,
@@ -220,12 +212,12 @@ class PolicyGuard:
     ) -> None:
         if hook is None or self._broken is not None:
             return
-        self._enter(call)
+        self.running, self.closed = call, True
         try:
             hook(list(keys))
         except BaseException as error:
             self._fail(error)
-        self._leave()
+        self.running, self.closed = None, False
 
     def _bad_victims(
         self, needed: int, offer: set[OffloadKey], victims: list[tuple[OffloadKey, ChunkStatus]]

@@ -9,7 +9,6 @@ part.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from operator import lt
 
 from typing_extensions import override
 
@@ -24,7 +23,8 @@ from kvoffload.requests import PerRequest, ReqContext
 def _ascending_ends(keys: Sequence[OffloadKey], req_context: ReqContext) -> list[int] | None:
     """The end of every key, if all are known and each is larger than the one before."""
     ends = [end for end in req_context.get_offload_key_positions(keys) if end is not None]
-    return ends if len(ends) == len(keys) and all(map(lt, ends, ends[1:])) else None
+    in_order = len(ends) == len(keys) == len(set(ends)) and ends == sorted(ends)
+    return ends if in_order else None
 
 
 class LRUCachePolicy(CachePolicy):

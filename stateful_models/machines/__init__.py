@@ -1,16 +1,23 @@
 """Hypothesis machines. They need the extra `verify`; nothing else in this package does."""
 
-from stateful_models.machines.manager import (
-    ARCManagerMachine,
-    LRUManagerMachine,
-    ManagerMachine,
-)
-from stateful_models.machines.policy import (
-    ARCPolicyMachine,
-    LRUPolicyMachine,
-    PolicyMachine,
-)
-from stateful_models.machines.universe import ManagerConfig
+try:
+    from stateful_models.machines.manager import (
+        ARCManagerMachine,
+        LRUManagerMachine,
+        ManagerMachine,
+    )
+    from stateful_models.machines.policy import (
+        ARCPolicyMachine,
+        LRUPolicyMachine,
+        PolicyMachine,
+    )
+    from stateful_models.machines.universe import ManagerConfig
+except ModuleNotFoundError as missing:
+    if missing.name != "hypothesis":
+        raise
+    raise ImportError(
+        f"{__name__} needs hypothesis: pip install 'kvoffload[verify]'", name="hypothesis"
+    ) from None
 
 __all__ = [
     "ARCManagerMachine",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from hypothesis import strategies as st
@@ -16,6 +17,8 @@ from kvoffload import (
 )
 from kvoffload.errors import RequestFinishedError
 from stateful_models import operations as op
+from stateful_models.account import Account
+from stateful_models.invariants import Invariant
 from stateful_models.machines.attempts import KEPT_ATTEMPTS, Attempt, Attempts
 from stateful_models.machines.trial import ManagerTrial
 from stateful_models.machines.universe import (
@@ -43,8 +46,8 @@ class ManagerMachine(RuleBasedStateMachine):
     """Subclass it, override `make_manager`, and run it as any state machine of Hypothesis.
 
     `policy` names the cache policy whose order is predicted: "lru" or "arc". Each step must be
-    what the model predicts, break no invariant, and leave the manager's own `check()` content
-    if it has one.
+    what the model predicts, break no invariant, those of `make_invariants` included, and leave
+    the manager's own `check()` content if it has one.
     """
 
     policy: ClassVar[str] = "lru"
@@ -94,12 +97,19 @@ class ManagerMachine(RuleBasedStateMachine):
         """The model of the manager's cache policy."""
         return ARCModel(capacity) if self.policy == "arc" else LRUModel(capacity)
 
+    def make_invariants(self, config: ManagerConfig) -> Sequence[Invariant[Account]]:
+        """Invariants that judge beside the usual; new ones each time, as they keep state."""
+        return ()
+
     @initialize(config=configs, filled=st.booleans())
     def start(self, config: ManagerConfig, filled: bool) -> None:
         """Build the manager, its model and its judge; three requests come in, one fills it."""
         self.policy_model: PolicyModel = self.make_policy_model(config.num_chunks)
         self.trial: ManagerTrial = ManagerTrial(
-            self.make_manager(config), config, self.policy_model
+            self.make_manager(config),
+            config,
+            self.policy_model,
+            self.make_invariants(config),
         )
         self.model: ManagerModel = self.trial.model
         self.requests: Requests = Requests()

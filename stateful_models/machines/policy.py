@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from kvoffload import CachePolicy, CachePolicyFactory, InvariantError, OffloadKey
 from stateful_models import operations as op
 from stateful_models.drivers import PolicyHost
-from stateful_models.invariants import PolicyBooks, PolicyContract
+from stateful_models.invariants import Invariant, PolicyBooks, PolicyContract
 from stateful_models.judge import Judge
 from stateful_models.machines.universe import (
     HINTS,
@@ -31,8 +32,8 @@ class PolicyMachine(RuleBasedStateMachine):
     """Subclass it, override `make_policy`, and run it as any state machine of Hypothesis.
 
     The policy is called as vLLM 0.33 calls it. Without a model (`make_model`) it is held to
-    POL-1, POL-2, POL-3 and POL-7; at the end every pin is released, and everything must be
-    evictable.
+    POL-1, POL-2, POL-3 and POL-7, and to what `make_invariants` adds; at the end every pin is
+    released, and everything must be evictable.
     """
 
     reach: ClassVar[Reach] = Reach()
@@ -66,6 +67,10 @@ class PolicyMachine(RuleBasedStateMachine):
         """A model that predicts its victims, None if there is none."""
         return None
 
+    def make_invariants(self, capacity: int) -> Sequence[Invariant[PolicyBooks]]:
+        """Invariants that judge beside `PolicyContract`; new ones each time, as they keep state."""
+        return ()
+
     @initialize(capacity=st.sampled_from((3, 4, 5, 6, 2, 1)))
     def start(self, capacity: int) -> None:
         """Build the policy, its host and its judge."""
@@ -75,7 +80,8 @@ class PolicyMachine(RuleBasedStateMachine):
         self.oracle: PolicyOracle | None = None if model is None else PolicyOracle(model)
         may_refuse: object = getattr(policy, "may_refuse", None)
         self.judge: Judge[PolicyBooks] = Judge(
-            [PolicyContract(may_refuse=may_refuse is not None)], PolicyBooks()
+            [PolicyContract(may_refuse=may_refuse is not None), *self.make_invariants(capacity)],
+            PolicyBooks(),
         )
         self.may_refuse: bool = may_refuse is not None
         self.host: PolicyHost = PolicyHost(capacity, self.perform)

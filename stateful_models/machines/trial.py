@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvoffload import CPUOffloadingManager, OffloadingManager
 from kvoffload.errors import InvariantError
 from stateful_models import operations as op
 from stateful_models.account import Account
-from stateful_models.invariants import manager_invariants
+from stateful_models.invariants import Invariant, manager_invariants
 from stateful_models.judge import Judge
 from stateful_models.machines.universe import ManagerConfig
 from stateful_models.models import ManagerModel, PolicyModel, difference
@@ -20,12 +22,16 @@ EXACT_BACKLOG = 1_000
 class ManagerTrial:
     """Performs operations on `manager`, and raises AssertionError at the first step that is wrong.
 
-    Wrong is what the model did not predict, what an invariant objects to, and what the manager's
-    own `check()` finds if it has one.
+    Wrong is what the model did not predict, what an invariant objects to (the usual ones, and
+    `invariants`), and what the manager's own `check()` finds if it has one.
     """
 
     def __init__(
-        self, manager: OffloadingManager, config: ManagerConfig, policy_model: PolicyModel
+        self,
+        manager: OffloadingManager,
+        config: ManagerConfig,
+        policy_model: PolicyModel,
+        invariants: Sequence[Invariant[Account]] = (),
     ) -> None:
         self.manager = manager
         self.model: ManagerModel = ManagerModel(
@@ -39,9 +45,12 @@ class ManagerTrial:
         self.program: list[Step] = []
         self._subject = ManagerSubject(manager)
         self._judge = Judge(
-            manager_invariants(
-                store_threshold=config.store_threshold, enable_events=config.enable_events
-            ),
+            [
+                *manager_invariants(
+                    store_threshold=config.store_threshold, enable_events=config.enable_events
+                ),
+                *invariants,
+            ],
             Account(config.num_chunks),
         )
 

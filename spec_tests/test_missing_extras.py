@@ -1,0 +1,58 @@
+"""What needs an extra says which one, and how it is installed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PROGRAM = """
+import sys
+sys.modules[{library!r}] = None  # which is how Python marks what cannot be imported
+try:
+    import {module}
+except ImportError as error:
+    print(error.name, error, sep="\\n")
+"""
+
+
+def import_error(module: str, library: str) -> list[str]:
+    """The name and the text of what importing `module` raises where `library` is missing."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(module=module, library=library)],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "extra"),
+    [
+        ("stateful_models.machines", "hypothesis", "verify"),
+        ("kvoffload.prometheus", "prometheus_client", "prometheus"),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(module: str, library: str, extra: str) -> None:
+    name, sentence = import_error(module, library)
+    assert name == library
+    assert sentence == f"{module} needs {library}: pip install 'kvoffload[{extra}]'"
+
+
+@pytest.mark.parametrize(
+    ("module", "library"),
+    [
+        ("stateful_models.machines", "stateful_models.models"),
+        ("kvoffload.prometheus", "prometheus_client.registry"),
+    ],
+)
+def test_what_no_extra_brings_is_not_blamed_on_one(module: str, library: str) -> None:
+    if module == "kvoffload.prometheus":
+        pytest.importorskip("prometheus_client")
+    name, sentence = import_error(module, library)
+    assert name == library
+    assert "pip install" not in sentence
