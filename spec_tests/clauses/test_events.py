@@ -134,6 +134,16 @@ def test_a_removal_precedes_the_store_that_reuses_its_slot() -> None:
 
 
 @pytest.mark.clause("EVT-2")
+def test_a_removal_names_its_keys_in_the_order_in_which_they_went() -> None:
+    manager = new_manager(3)
+    put_each(manager, [A, B, C])
+    manager.take_events()
+    output = prepare(manager, [D, E, key("F")], request())
+    assert output.evicted_keys == [A, B, C]
+    assert told(manager.take_events()) == [("removed", [A, B, C])]
+
+
+@pytest.mark.clause("EVT-2")
 def test_no_event_is_empty() -> None:
     manager, context = new_manager(2), request()
     put(manager, [])
