@@ -59,9 +59,12 @@ class ReqContext:
         """The end token of `key`, None when unknown (REQ-2)."""
         return self._positions.get(key)
 
-    def get_offload_key_positions(self, keys: Iterable[OffloadKey]) -> list[int | None]:
-        """`get_offload_key_position` of each key, in one call."""
-        return list(map(self._positions.get, keys))
+    def get_offload_key_positions(self, keys: Iterable[OffloadKey]) -> list[int] | None:
+        """The end tokens of all keys, None unless every one is known."""
+        try:
+            return list(map(self._positions.__getitem__, keys))
+        except KeyError:
+            return None
 
 
 class PerRequest(Generic[T]):

@@ -170,7 +170,7 @@ class CPUOffloadingManager(OffloadingManager):
         request_id = req_context.req_id
         listed, chunks = self._resident("prepare_load", keys)
         refs = [chunk.ref_cnt for chunk in chunks]
-        if refs and min(refs) < 0:
+        if -1 in refs:
             raise ChunkNotReadyError("prepare_load", listed[refs.index(-1)])
         # An internal transfer leaves no trace on the request, which may be unknown (LOAD-5).
         access = self._access_of(req_context) if record_access else RequestAccess()

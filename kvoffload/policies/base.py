@@ -152,7 +152,6 @@ def order_request_keys(
 def order_by_position(keys: list[OffloadKey], req_context: ReqContext) -> list[OffloadKey]:
     """`keys` by their end tokens, ties as given; all as given unless every key has one."""
     ends = req_context.get_offload_key_positions(keys)
-    known = [end for end in ends if end is not None]
-    if len(known) < len(keys) or known == sorted(known):
+    if ends is None or ends == sorted(ends):
         return keys
-    return [keys[i] for i in sorted(range(len(keys)), key=known.__getitem__)]
+    return [keys[i] for i in sorted(range(len(keys)), key=ends.__getitem__)]

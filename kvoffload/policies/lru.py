@@ -22,9 +22,10 @@ from kvoffload.requests import PerRequest, ReqContext
 
 def _ascending_ends(keys: Sequence[OffloadKey], req_context: ReqContext) -> list[int] | None:
     """The end of every key, if all are known and each is larger than the one before."""
-    ends = [end for end in req_context.get_offload_key_positions(keys) if end is not None]
-    in_order = len(ends) == len(keys) == len(set(ends)) and ends == sorted(ends)
-    return ends if in_order else None
+    ends = req_context.get_offload_key_positions(keys)
+    if ends is None or len(set(ends)) < len(ends) or ends != sorted(ends):
+        return None
+    return ends
 
 
 class LRUCachePolicy(CachePolicy):
