@@ -1,139 +1,17 @@
-"""`kvoffload replay`: what it prints where, and how it exits."""
+"""`kvoffload replay`: what it reports, and whom it convicts."""
 
 import json
 import re
-import signal
 import struct
 import subprocess
 import sys
-from io import StringIO
 from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
-from kvoffload.cli import progress, run
-from kvoffload.cli.problems import UsageError, describe
-from kvoffload.cli.targets import find_policy
-from kvoffload.errors import PolicyContractError
-from kvoffload.replay import Counts
-
-QUICK = ["--limit", "150"]
-
-TARGETS = '''
-"""Policies and managers of somebody else's."""
-
-import os
-import signal
-
-from kvoffload import CPUOffloadingManager, LookupResult
-from kvoffload.policies.lru import LRUCachePolicy
-
-
-class Fine(LRUCachePolicy):
-    pass
-
-
-class Raises(LRUCachePolicy):
-    def evict(self, n, protected):
-        raise RuntimeError("out of\\nideas")
-
-
-class Moody(LRUCachePolicy):
-    """Refuses every other time, and says so."""
-
-    may_refuse = "it is in two minds"
-    asked = 0
-
-    def evict(self, n, protected):
-        self.asked += 1
-        return super().evict(n, protected) if self.asked % 2 else None
-
-
-class Sullen(Moody):
-    """Does the same, and does not say so."""
-
-    may_refuse = None
-
-
-class NoPolicy:
-    pass
-
-
-class Eager(CPUOffloadingManager):
-    """Answers pending chunks as ready."""
-
-    def lookup(self, key, req_context):
-        found = super().lookup(key, req_context)
-        return LookupResult.HIT if found is LookupResult.HIT_PENDING else found
-
-
-class Hushed(CPUOffloadingManager):
-    """Announces no removal."""
-
-    def take_events(self):
-        return [event for event in super().take_events() if not event.removed]
-
-
-class Finalised:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-
-
-class Interrupted(CPUOffloadingManager):
-    """Where Python would discard the exception of a Ctrl-C."""
-
-    def on_new_request(self, req_context):
-        if req_context.req_id == "request-3":
-            Finalised()
-        return super().on_new_request(req_context)
-
-
-class Endless(CPUOffloadingManager):
-    """Never comes back; the second Ctrl-C has to be enough."""
-
-    def on_new_request(self, req_context):
-        while True:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-class Exact(CPUOffloadingManager):
-    """Changes nothing."""
-
-
-class Unbuildable(CPUOffloadingManager):
-    def __init__(self):
-        super().__init__(1)
-
-
-HOLLOW = 3
-'''
-
-
-class Reported(msgspec.Struct):
-    """What these tests read of a report."""
-
-    policy: str
-    capacity: int
-    requests: int | None
-    blocks: int
-    block_hit_ratio: float
-    token_hit_ratio: float | None
-    max_block_hit_ratio: float
-    evicted: int
-    steps: int
-    checks: int
-    violations: int
-    failed_stores: int
-    resets: int
-    skipped_lines: int
-    violated_clauses: list[str]
-    error: str | None
-
-
-def reports(text: str) -> list[Reported]:
-    return msgspec.json.decode(text, type=list[Reported])
+from kvoffload.cli import run
+from spec_tests.cli_helpers import QUICK, TARGETS, Output, reports
 
 
 @pytest.fixture
@@ -151,9 +29,6 @@ def trace(tmp_path: Path) -> Path:
     lines = [json.dumps(request | {"timestamp": t}) for t in (0, 9000)]
     path.write_text("\n".join([*lines, "{bad", lines[-1]]), "utf-8")
     return path
-
-
-Output = pytest.CaptureFixture[str]
 
 
 class TestResults:
@@ -234,6 +109,39 @@ class TestResults:
         assert max(map(len, out.splitlines())) <= width
         assert "…" not in out
 
+    def test_policies_of_one_name_are_told_apart(
+        self, capsys: Output, targets: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        other = targets.parent / "elsewhere" / targets.name
+        other.parent.mkdir()
+        other.write_text(TARGETS, "utf-8")
+        names = [f"{targets}:Fine", f"{other}:Fine", f"{targets}:Moody", "lru"]
+        options = [f"--policy={name}" for name in names]
+        assert run(["replay", *QUICK, "--check", "--capacity", "1000", *options]) == 0
+        out = capsys.readouterr().out
+        rows = re.findall(r"^ (\S.*?) +1,000 ", out, re.MULTILINE)
+        assert rows == ["Fine (1)", "Fine (2)", "Moody", "lru"]
+        assert f"\nFine (1) is {names[0]}\nFine (2) is {names[1]}\n" in out
+
+    @pytest.mark.parametrize(("width", "folded"), [("80", True), ("200", False)])
+    def test_a_long_name_is_never_cut(
+        self,
+        capsys: Output,
+        targets: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        width: str,
+        folded: bool,
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", width)
+        name = "ANameThatIsLongerThanWhatATableOfEightyColumnsHasRoomFor"
+        options = [f"--policy={targets}:{name}", "--policy", "lru", "--capacity", "20%"]
+        assert run(["replay", *QUICK, "--check", *options]) == 0
+        out = capsys.readouterr().out
+        rows = re.findall(r"^ (\S+) +813 ", out, re.MULTILINE)
+        assert rows == ["(1)" if folded else name, "lru"]
+        assert (f"\n(1) is {targets}:{name}\n" in out) is folded
+
 
 class TestBadLines:
     def test_stop_with_file_and_line(self, capsys: Output, trace: Path) -> None:
@@ -283,6 +191,67 @@ class TestChecked:
         options = ["--check", "--capacity", "100", "--fail-rate", "0.2", "--reset-at", "20"]
         assert run(["replay", *QUICK, *options, "--manager", f"{targets}:Exact"]) == 0
 
+    def test_an_exception_is_told_once_and_with_short_keys(
+        self, capsys: Output, targets: Path
+    ) -> None:
+        options = ["--check", "--policy", "lru", "--capacity", "100"]
+        assert run(["replay", *QUICK, *options, "--manager", f"{targets}:Emptying"]) == 1
+        out = capsys.readouterr().out
+        message = "prepare_load raised ChunkNotFoundError: prepare_load: 0/0 is not resident"
+        assert f"  found: {message}\n  the run ended there\n" in out
+        assert "ended with an exception" not in out
+        assert "\\x00" not in out
+        options.remove("--check")
+        assert run(["replay", *QUICK, *options, "--manager", f"{targets}:Emptying"]) == 1
+        out = capsys.readouterr().out
+        assert out.count("ChunkNotFoundError: prepare_load: 0/0 is not resident\n") == 1
+
+    def test_the_place_of_a_cause_is_told_with_it(self, capsys: Output, targets: Path) -> None:
+        options = ["--check", "--policy", f"{targets}:Raises", "--capacity", "100"]
+        assert run(["replay", *QUICK, *options]) == 1
+        out = capsys.readouterr().out
+        assert "it raised RuntimeError: out of ideas\n" in out
+        assert re.search(r"^  the run ended there; raised at targets\.py:\d+ in evict$", out, re.M)
+        # In the violation, and in the last of the calls.
+        assert out.count("out of ideas") == 2
+
+    def test_one_s_own_invariants_judge_beside_the_others(
+        self, capsys: Output, targets: Path
+    ) -> None:
+        names = [f"--invariant={targets}:{name}" for name in ("SmallBatches", "Unlisted")]
+        options = ["--check", "--policy", "lru", "--capacity", "300", *names]
+        assert run(["replay", *QUICK, *options, "--json", "-"]) == 1
+        out, err = capsys.readouterr()
+        (report,) = reports(out)
+        assert report.violated_clauses == ["OWN-1", "OWN-2"]
+        assert report.checks >= 3 * report.steps > 0
+        assert "lru at 300 chunks breaks OWN-1\n  promised: No offer evicts more than" in err
+        assert re.search(
+            r"breaks OWN-2\n  promised: Names another .*\n"
+            r"  found: \d+ at once \(found by Unlisted, which does not list OWN-2\)\n",
+            err,
+        )
+        options += ["--manager", f"{targets}:Eager", "--json", "-"]
+        assert run(["replay", *QUICK, *options]) == 1
+        assert "LOOK-1" in reports(capsys.readouterr().out)[0].violated_clauses
+
+    def test_an_invariant_that_raises_is_reported_and_the_run_goes_on(
+        self, capsys: Output, targets: Path
+    ) -> None:
+        options = ["--check", "--policy", "lru", "--capacity", "1"]
+        options += ["--invariant", f"{targets}:Fails", "--json", "-"]
+        assert run(["replay", *QUICK, *options]) == 1
+        out, err = capsys.readouterr()
+        (report,) = reports(out)
+        assert (report.requests, report.violations) == (150, 1)
+        assert report.violated_clauses == ["Fails"]
+        assert re.search(
+            r"^the invariant Fails failed while it judged \S+ with lru at 1 chunk\n"
+            r"  found: raised KeyError: 0/0 in Fails\.judge \(targets\.py:\d+\)",
+            err,
+            re.MULTILINE,
+        )
+
     @pytest.mark.parametrize(("policy", "status"), [("Moody", 0), ("Sullen", 1)])
     def test_refusing_has_to_be_declared(self, targets: Path, policy: str, status: int) -> None:
         options = ["--check", "--capacity", "100", "--policy", f"{targets}:{policy}"]
@@ -300,175 +269,3 @@ class TestChecked:
             "sys.exit(run(['replay', '--limit', '20', '--check']))"
         )
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
-
-
-class TestTargets:
-    def test_a_class_of_a_file(self, capsys: Output, targets: Path) -> None:
-        options = ["--policy", f"{targets}:Fine", "--policy", "lru", "--capacity", "100"]
-        assert run(["replay", *QUICK, *options, "--json", "-"]) == 0
-        fine, lru = reports(capsys.readouterr().out)
-        assert fine.policy == f"{targets}:Fine"
-        assert (fine.block_hit_ratio, fine.evicted) == (lru.block_hit_ratio, lru.evicted)
-
-    def test_a_class_of_a_module(self, capsys: Output) -> None:
-        options = ["--policy", "kvoffload.policies.arc:ARCCachePolicy", "--capacity", "100"]
-        assert run(["replay", *QUICK, *options]) == 0
-
-    def test_a_module_of_the_current_directory(
-        self, targets: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.chdir(targets.parent)
-        monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-        assert run(["replay", *QUICK, "--policy", "targets:Fine", "--capacity", "100"]) == 0
-
-    def test_files_of_one_name_are_two_modules(self, targets: Path) -> None:
-        other = targets.parent / "elsewhere" / targets.name
-        other.parent.mkdir()
-        other.write_text(TARGETS, "utf-8")
-        first, again = find_policy(f"{targets}:Fine"), find_policy(f"{targets}:Fine")
-        assert first is again
-        assert find_policy(f"{other}:Fine") is not first
-
-    def test_a_policy_that_raises_ends_its_run_only(self, capsys: Output, targets: Path) -> None:
-        options = ["--policy", f"{targets}:Raises", "--policy", "lru", "--capacity", "100"]
-        assert run(["replay", *QUICK, *options, "--json", "-"]) == 1
-        out, err = capsys.readouterr()
-        raises, lru = reports(out)
-        assert raises.error is not None
-        assert "PolicyContractError: Raises.evict broke" in raises.error
-        assert "RuntimeError: out of ideas at targets.py:" in raises.error
-        assert lru.error is None
-        assert "ended with an exception" in err
-
-
-MISUSES: dict[str, list[str]] = {
-    "not registered (lru, arc": ["--policy", "mru"],
-    "it lacks get, insert, remove, touch, evict, clear": ["--policy", "{targets}:NoPolicy"],
-    "has no Gone": ["--policy", "{targets}:Gone"],
-    "is not a class but int": ["--policy", "{targets}:HOLLOW"],
-    "no such file": ["--policy", "{targets}.py:Fine"],
-    "cannot be imported: No module named 'nowhere'": ["--policy", "nowhere:Fine"],
-    "neither pkg.mod:Class nor file.py:Class": ["--manager", "lru"],
-    "not a subclass of OffloadingManager": ["--manager", "{targets}:NoPolicy"],
-    "cannot be built": ["--manager", "{targets}:Unbuildable"],
-    "it lacks lookup": ["--manager", "kvoffload:OffloadingManager"],
-    "together with --chunk-bytes": ["--capacity", "8GiB"],
-    "capacity must be a number of chunks": ["--capacity", "many"],
-    "chunk-bytes must be bytes": ["--chunk-bytes", "big"],
-    "prefill_rate must be positive": ["--prefill-rate", "0"],
-    "resets must be seconds": ["--reset-at", "inf"],
-    "--fail-rate": ["--fail-rate", "2"],
-    "--limit": ["--limit", "0"],
-    "--json": ["--json", "{targets}/out.json"],
-    "No such file": ["{targets}.jsonl"],
-    "neither a Mooncake": ["{targets}"],
-    "csv columns must be": ["--csv-columns", "1,2"],
-    "--nonsense": ["--nonsense"],
-}
-
-
-class TestMisuse:
-    @pytest.mark.parametrize("words", MISUSES)
-    def test_one_line_and_exit_2(self, capsys: Output, targets: Path, words: str) -> None:
-        if words == "neither a Mooncake":
-            targets.write_text('{"prompt": "hello"}\n', "utf-8")
-        arguments = [argument.format(targets=targets) for argument in MISUSES[words]]
-        assert run(["replay", *arguments]) == 2
-        err = capsys.readouterr().err
-        assert err.count("\n") == 1, err
-        assert err.startswith("kvoffload: error: ")
-        assert words in err
-
-    def test_a_file_that_cannot_be_loaded(self, tmp_path: Path) -> None:
-        path = tmp_path / "broken.py"
-        path.write_text("1 / 0\n", "utf-8")
-        with pytest.raises(UsageError, match=r"ZeroDivisionError: .* at broken\.py:1"):
-            find_policy(f"{path}:Fine")
-        # It is loaded anew once it was mended.
-        path.write_text(TARGETS, "utf-8")
-        assert find_policy(f"{path}:Fine")
-
-    def test_our_own_errors_are_shown_with_their_cause(self) -> None:
-        try:
-            try:
-                raise KeyError("k")
-            except KeyError as cause:
-                raise PolicyContractError("P", "get", "POL-7", "it raised") from cause
-        except PolicyContractError as error:
-            text = describe(error)
-        assert text.startswith("PolicyContractError: P.get broke POL-7: it raised (KeyError: 'k'")
-
-
-class TestProgress:
-    counts = Counts(requests=5, blocks=10, block_hits=4)
-
-    def shown(self, console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-        monkeypatch.setattr(progress, "BAR_SECONDS", 0.0)
-        with progress.narrate(console, "lru, [9] chunks", 8) as narrator:
-            for _ in range(64):
-                narrator(self.counts)
-
-    def test_lines_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        file = StringIO()
-        self.shown(Console(file=file, highlight=False), monkeypatch)
-        assert file.getvalue() == "lru, [9] chunks: 5 of 8, block hits 0.4000\n" * 2
-
-    def test_a_bar_on_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        file = StringIO()
-        self.shown(Console(file=file, force_terminal=True, width=100), monkeypatch)
-        assert "lru, [9] chunks" in file.getvalue()
-        assert "5/8" in file.getvalue()
-        assert "━" in file.getvalue()
-
-
-class TestEnds:
-    def test_version(self, capsys: Output) -> None:
-        assert run(["--version"]) == 0
-        assert re.fullmatch(r"kvoffload \S.*\n", capsys.readouterr().out)
-
-    @pytest.mark.parametrize("arguments", [["--help"], ["replay", "--help"], ["replay", "-h"]])
-    def test_help(self, capsys: Output, arguments: list[str]) -> None:
-        assert run(arguments) == 0
-        assert "replay" in capsys.readouterr().out
-
-    @pytest.mark.parametrize("manager", ["Interrupted", "Endless"])
-    def test_interrupted(self, capsys: Output, targets: Path, manager: str) -> None:
-        assert run(["replay", *QUICK, "--manager", f"{targets}:{manager}"]) == 130
-        assert capsys.readouterr().err.strip() == ""
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-    def test_a_reader_that_went_away(self) -> None:
-        """The reading end is closed before anything is written."""
-        program = (
-            "import os, sys; read, write = os.pipe(); os.close(read); os.dup2(write, 1); "
-            "from kvoffload.cli import main; sys.argv = ['kvoffload', *sys.argv[1:]]; main()"
-        )
-        for output in ([], ["--json", "-"]):
-            done = subprocess.run(
-                [sys.executable, "-c", program, "replay", "--limit", "20", *output],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 128 + signal.SIGPIPE
-            assert "Traceback" not in done.stderr
-            assert "BrokenPipe" not in done.stderr
-
-    def test_python_m(self) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "kvoffload", "replay", "--limit", "5"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert "lru" in done.stdout
-
-
-def test_replaying_needs_no_terminal_library() -> None:
-    program = (
-        "import sys, kvoffload.replay; "
-        "found = {'typer', 'rich', 'hypothesis', 'pytest', 'torch', 'stateful_models'}; "
-        "sys.exit(', '.join(found & set(sys.modules)) or 0)"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)

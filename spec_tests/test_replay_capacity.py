@@ -44,19 +44,52 @@ class TestCapacity:
         assert Capacity.parse(text).resolve(1234, 2**20) == chunks
 
     @pytest.mark.parametrize(
-        "text", ["", "x", "-5", "1.5", "5 %%", "5%B", "8 GX", "inf", "1e3", "0x10", "%", "MiB"]
+        "text",
+        # Digits are set apart in threes or not at all.
+        [
+            "",
+            "x",
+            "-5",
+            "1.5",
+            "5 %%",
+            "5%B",
+            "8 GX",
+            "inf",
+            "1e3",
+            "0x10",
+            "%",
+            "MiB",
+            "2,0",
+            "20,0000",
+            ",000",
+            "1,000,",
+            "1__000",
+            "20000,000",
+            "1,5GB",
+        ],
     )
     def test_anything_else_is_refused(self, text: str) -> None:
         with pytest.raises(InvalidValueError, match="capacity must be a number of chunks"):
             Capacity.parse(text)
 
     def test_a_size_needs_the_size_of_a_chunk(self) -> None:
-        with pytest.raises(InvalidValueError, match="--chunk-bytes"):
+        with pytest.raises(InvalidValueError, match="with the bytes of a chunk"):
             Capacity.parse("8GiB").resolve(1234, None)
 
     def test_a_size_below_one_chunk_is_refused(self) -> None:
         with pytest.raises(InvalidValueError, match="at least one chunk"):
             Capacity.parse("1KiB").resolve(1234, 1025)
+
+    @pytest.mark.parametrize(
+        ("text", "chunks"),
+        [("20,000", 20_000), ("20_000", 20_000), ("1,234,567", 1_234_567), ("1,024B", 1_024)],
+    )
+    def test_digits_may_be_set_apart_in_threes(self, text: str, chunks: int) -> None:
+        assert Capacity.parse(text).resolve(7, 1) == chunks
+
+    @pytest.mark.parametrize(("text", "chunks"), [("0", 0), ("0%", 1), ("0.001%", 1)])
+    def test_none_at_all_and_a_share_of_nothing(self, text: str, chunks: int) -> None:
+        assert Capacity.parse(text).resolve(1_000, None) == chunks
 
     def test_shares_are_exact(self) -> None:
         """0.29 * 100 is 28.999999999999996 in floating point."""

@@ -190,6 +190,17 @@ class TestBadLines:
         with pytest.raises(TraceError, match=r"t\.jsonl:2: "):
             read(Trace(path))
 
+    def test_json_that_ends_early_is_called_that(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.jsonl"
+        whole = json.dumps(MOONCAKE)
+        path.write_text(f"{whole}\n{whole[:-9]}\n", "utf-8")
+        words = r"t\.jsonl:2: the JSON of this line cannot be read: .*--skip-bad-lines leaves"
+        with pytest.raises(TraceError, match=words):
+            survey(Trace(path))
+        path.write_text(f"{whole[:-9]}\n{whole}\n", "utf-8")
+        with pytest.raises(TraceError, match=r"t\.jsonl:1: the JSON of this line .*--skip-bad"):
+            Trace(path)
+
     def test_nothing_to_replay(self, tmp_path: Path) -> None:
         path = write_lines(tmp_path / "t.jsonl", [MOONCAKE | {"hash_ids": []}])
         with pytest.raises(TraceError, match="nothing to replay"):

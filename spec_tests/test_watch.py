@@ -1,5 +1,6 @@
 """WatchedManager: passes everything on, judges every call, and walks no more than its keys."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -26,7 +27,7 @@ from stateful_models import operations as op
 from stateful_models.account import Account, Entry
 from stateful_models.gallery.managers import Look1PendingIsHit
 from stateful_models.invariants import Finding, Invariant, manager_invariants
-from stateful_models.judge import Judge
+from stateful_models.judge import Judge, keys_in_short
 from stateful_models.steps import Step
 from stateful_models.subjects import ManagerSubject
 from stateful_models.watch import KEPT_VIOLATIONS, WatchedManager
@@ -209,6 +210,100 @@ def test_invariants_of_ones_own() -> None:
     watch.lookup(A, ReqContext("r"))
     assert [violation.clause for violation in watch.violations] == ["OWN-1"]
     assert watch.checks == 2
+
+
+class Breaks(Invariant[Account]):
+    """Finds something, and then trips over its own feet."""
+
+    clauses = ("OWN-1",)
+
+    def judge(self, step: Step, books: Account) -> Iterator[Finding]:
+        yield Finding("OWN-1", "so far, so good")
+        raise KeyError(A)
+
+
+class SaysNothing(Invariant[Account]):
+    def judge(self, step: Step, books: Account) -> Sequence[Finding]:
+        # Authors without a type checker forget to return.
+        return None  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+
+def test_an_invariant_that_raises_is_a_violation_and_disturbs_nobody() -> None:
+    invariants = [Breaks(), SaysNothing(), NoKeyTwice()]
+    watch = WatchedManager(CPUOffloadingManager(2), num_chunks=2, invariants=invariants)
+    context = ReqContext("r")
+    assert watch.prepare_store([A], context) is not None
+    assert watch.lookup(A, context) is LookupResult.HIT_PENDING
+    # The others judge on, with books that were kept.
+    watch.prepare_store([B, B], context)
+    assert [violation.clause for violation in watch.violations] == [
+        "OWN-1",
+        "Breaks",
+        "SaysNothing",
+        "OWN-1",
+    ]
+    breaks, says_nothing = watch.violations[1:3]
+    assert re.fullmatch(
+        r"raised KeyError: a/0 in Breaks\.judge \(test_watch\.py:\d+\); it was not asked again",
+        breaks.message,
+    )
+    assert "raised TypeError: 'NoneType'" in says_nothing.message
+    assert "in SaysNothing.judge" in says_nothing.message
+    assert [violation.raised for violation in watch.violations] == [False, True, True, False]
+    assert watch.num_violations == 4
+
+
+class Unlisted(Invariant[Account]):
+    """A promise."""
+
+    concerns = (op.Lookup,)
+
+    def judge(self, step: Step, books: Account) -> Sequence[Finding]:
+        return [Finding("OWN-9", "found"), Finding("LOOK-1", "found too")]
+
+
+def test_a_clause_that_an_invariant_does_not_list_is_reported_with_its_name() -> None:
+    watch = WatchedManager(CPUOffloadingManager(2), num_chunks=2, invariants=[Unlisted()])
+    watch.lookup(A, ReqContext("r"))
+    own, known = watch.violations
+    assert own.message == "found (found by Unlisted, which does not list OWN-9)"
+    assert (own.invariant, own.promise) == ("Unlisted", "A promise.")
+    assert (known.invariant, known.message) == ("Unlisted", "found too")
+    assert known.promise.startswith("A look-up says MISS")
+
+
+class Forgets(CPUOffloadingManager):
+    @override
+    def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        raise ChunkNotFoundError("touch", next(iter(keys)))
+
+
+def test_the_violation_that_tells_of_an_exception_is_known() -> None:
+    watch = WatchedManager(Forgets(2), num_chunks=2)
+    with pytest.raises(ChunkNotFoundError) as raised:
+        watch.touch([A], ReqContext("r"))
+    found = watch.violation_by(raised.value)
+    assert found is not None
+    assert found is watch.violations[0]
+    assert found.message == "touch raised ChunkNotFoundError: touch: a/0 is not resident"
+    assert found.calls[-1].endswith("raised ChunkNotFoundError: touch: a/0 is not resident")
+    assert watch.violation_by(ChunkNotFoundError("touch", A)) is None
+    watch.lookup(A, ReqContext("r"))
+    # It was not the last call that raised it.
+    assert watch.violation_by(raised.value) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        (f"{A!r} and {make_offload_key(bytes([39, 34]), 1)!r}", "a/0 and '\"/1"),
+        ("b'a text' is no key", "b'a text' is no key"),
+        (r"b'\xzz\x00\x00\x00\x00'", r"b'\xzz\x00\x00\x00\x00'"),
+        (repr(b"\0\0\0\0"), repr(b"\0\0\0\0")),
+    ],
+)
+def test_keys_in_words_are_short(text: str, short: str) -> None:
+    assert keys_in_short(text) == short
 
 
 def test_a_violation_reads_as_a_short_program() -> None:

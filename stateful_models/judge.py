@@ -1,33 +1,51 @@
-"""The judge: tells invariants each step, and reports what they object to with the calls before."""
+"""The judge: tells invariants each step, and reports what they object to with the calls before.
+
+An invariant that raises disturbs nobody: that it raised is reported once, under its own name, and
+from then on it is not asked again, for nobody knows what it still remembers.
+"""
 
 from __future__ import annotations
 
+import re
+from ast import literal_eval
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
+from traceback import extract_tb
 from typing import Generic, TypeVar
 
 from attrs import frozen
 
+from kvoffload.keys import OffloadKey
 from stateful_models.contract import CLAUSES
-from stateful_models.invariants.base import Books, Invariant
-from stateful_models.operations import Operation
+from stateful_models.invariants.base import Books, Finding, Invariant
+from stateful_models.operations import Operation, key_text
 from stateful_models.steps import Step
 
 BooksT = TypeVar("BooksT", bound=Books)
 
+_BYTES_LITERAL = re.compile(r"""b'(?:[^'\\]|\\.)*'|b"(?:[^"\\]|\\.)*\"""")
+
 
 @frozen
 class Violation:
-    """A breach of `clause` at step `number`; `calls` are the last steps up to it, as text."""
+    """A breach of `clause` at step `number`; `calls` are the last steps up to it, as text.
+
+    `invariant` is the class that found it and `promise` the sentence of the clause: ours where
+    it is one of ours, else the first line of that class's docstring. Where `raised`, nothing was
+    found: the invariant itself failed, and `clause` is its name.
+    """
 
     clause: str
     message: str
     number: int
     calls: tuple[str, ...]
+    invariant: str = ""
+    promise: str = ""
+    raised: bool = False
 
     def __str__(self) -> str:
-        known = CLAUSES.get(self.clause)
-        sentence = f"\n  {known.sentence}" if known is not None else ""
+        sentence = f"\n  {self.promise}" if self.promise else ""
         calls = "".join(f"\n  {call}" for call in self.calls)
         return f"{self.clause}: {self.message}{sentence}{calls}"
 
@@ -46,6 +64,7 @@ class Judge(Generic[BooksT]):
         self.invariants: tuple[Invariant[BooksT], ...] = tuple(invariants)
         self.checks: int = 0
         self._last: deque[Step] = deque(maxlen=keep_last)
+        self._asked: tuple[Invariant[BooksT], ...] = self.invariants
         self._concerned: dict[type[Operation], tuple[Invariant[BooksT], ...]] = {}
 
     def judge(self, step: Step) -> Sequence[Violation]:
@@ -57,20 +76,61 @@ class Judge(Generic[BooksT]):
         if concerned is None:
             concerned = self._concerned[kind] = tuple(
                 invariant
-                for invariant in self.invariants
+                for invariant in self._asked
                 if not invariant.concerns or issubclass(kind, invariant.concerns)
             )
         self._last.append(step)
         violations: Sequence[Violation] = ()
         for invariant in concerned:
-            for finding in invariant.judge(step, books):
-                violations = [
-                    *violations,
-                    Violation(finding.clause, finding.message, step.number, self._calls()),
-                ]
+            try:
+                for finding in invariant.judge(step, books):
+                    violations = [*violations, self._found(invariant, finding, step)]
+            # An invariant may be anybody's, and the subject's host must not suffer from it.
+            except Exception as error:
+                violations = [*violations, self._failed(invariant, error, step)]
         self.checks += len(concerned)
         books.apply(step)
         return violations
 
+    def _found(self, invariant: Invariant[BooksT], finding: Finding, step: Step) -> Violation:
+        name, clause = type(invariant).__name__, finding.clause
+        message = keys_in_short(finding.message)
+        if clause in CLAUSES:
+            promise = CLAUSES[clause].sentence
+        else:
+            promise = (type(invariant).__doc__ or "").strip().partition("\n")[0]
+            if clause not in invariant.clauses:
+                message = f"{message} (found by {name}, which does not list {clause})"
+        return Violation(clause, message, step.number, self._calls(), name, promise)
+
+    def _failed(self, invariant: Invariant[BooksT], error: Exception, step: Step) -> Violation:
+        self._asked = tuple(asked for asked in self._asked if asked is not invariant)
+        self._concerned.clear()
+        name = type(invariant).__name__
+        last = extract_tb(error.__traceback__)[-1]
+        message = (
+            f"raised {type(error).__name__}: {keys_in_short(str(error))} in {name}.judge "
+            f"({Path(last.filename).name}:{last.lineno}); it was not asked again"
+        )
+        return Violation(name, message, step.number, self._calls(), name, raised=True)
+
     def _calls(self) -> tuple[str, ...]:
-        return tuple(map(str, self._last))
+        return tuple(keys_in_short(str(step)) for step in self._last)
+
+
+def keys_in_short(text: str) -> str:
+    """The text with keys as `key_text` gives them, where it has the literals of their bytes.
+
+    Bytes count as a key if what would be the group is below 65,536: no text ends like that.
+    """
+    return _BYTES_LITERAL.sub(_in_short, text)
+
+
+def _in_short(match: re.Match[str]) -> str:
+    try:
+        value: object = literal_eval(match[0])
+    except (SyntaxError, ValueError):
+        return match[0]
+    if isinstance(value, bytes) and len(value) > 4 and value[-4:-2] == bytes(2):
+        return key_text(OffloadKey(value))
+    return match[0]

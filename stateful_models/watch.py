@@ -26,7 +26,7 @@ from kvoffload import (
 )
 from stateful_models.account import Account
 from stateful_models.invariants import Invariant, manager_invariants
-from stateful_models.judge import Judge, Violation
+from stateful_models.judge import Judge, Violation, keys_in_short
 from stateful_models.operations import (
     CompleteLoad,
     CompleteStore,
@@ -62,8 +62,9 @@ class WatchedManager(OffloadingManager):
 
     `num_chunks`, `store_threshold` and `enable_events` are how the manager was built, as far as
     known: without `num_chunks` nothing that depends on it is judged. `may_refuse`: its cache
-    policy refuses by design. `invariants` replace the usual ones. A key is judged by what the
-    calls made of it; a completion by its ticket where the manager gives any.
+    policy refuses by design. `invariants` replace the usual ones; one that raises becomes a
+    violation under its own name and is not asked again. A key is judged by what the calls made of
+    it; a completion by its ticket where the manager gives any.
 
     `violations` has the first hundred of every clause, `num_violations` counts all: once the books
     of the two sides differ, one mistake shows at many calls.
@@ -84,6 +85,7 @@ class WatchedManager(OffloadingManager):
         self.violations: list[Violation] = []
         self.num_violations: int = 0
         self._kept: Counter[str] = Counter()
+        self._last_error: Exception | None = None
         self.steps: int = 0
         if invariants is None:
             invariants = manager_invariants(
@@ -280,6 +282,23 @@ class WatchedManager(OffloadingManager):
     def shutdown(self) -> None:
         self.manager.shutdown()
 
+    def violation_by(self, error: Exception) -> Violation | None:
+        """The violation that reports `error`, which a call raised, if the last one did.
+
+        None as well if it is one of too many to be kept.
+        """
+        if error is not self._last_error:
+            return None
+        words = f"{type(error).__name__}: {keys_in_short(str(error))}"
+        return next(
+            (
+                violation
+                for violation in reversed(self.violations)
+                if violation.number == self.steps and words in violation.message
+            ),
+            None,
+        )
+
     def _done(
         self, operation: Operation, result: Result, visible: Visible = NOTHING_VISIBLE
     ) -> None:
@@ -290,6 +309,7 @@ class WatchedManager(OffloadingManager):
 
     def _failed(self, operation: Operation, error: Exception) -> None:
         self.steps += 1
+        self._last_error = error
         found = self._tell(Step(self.steps, operation, None, error))
         if found:
             self._keep(found)

@@ -13,9 +13,13 @@ import typer
 from kvoffload.cli.problems import (
     EXIT_BROKEN_PIPE,
     EXIT_INTERRUPTED,
+    EXIT_OUTPUT,
     EXIT_USAGE,
+    OutputError,
     ReaderLeftError,
+    RunInterruptedError,
     UsageError,
+    in_one_line,
 )
 from kvoffload.cli.replay import HELP, replay
 
@@ -24,7 +28,6 @@ PROGRAM = "kvoffload"
 _app = typer.Typer(
     name=PROGRAM,
     add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -68,24 +71,35 @@ class _Misuse(Protocol):
 def run(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line (by default that of the process) and return its exit status.
 
-    0: done. 1: a clause is broken, or what is on trial raised. 2: not possible as asked.
+    0: done. 1: a clause is broken, what is on trial raised, or the results cannot be written.
+    2: not possible as asked. 130: interrupted. Without arguments it shows the help.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     command = typer.main.get_command(_app)
     try:
         status: object = command.main(given, prog_name=PROGRAM, standalone_mode=False)
-        sys.stdout.flush()
+        # None where the process was started with its output closed.
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except UsageError as problem:
-        return _complain(str(problem))
+        return _complain(str(problem), EXIT_USAGE)
+    except OutputError as problem:
+        return _complain(str(problem), EXIT_OUTPUT)
+    except RunInterruptedError as interrupted:
+        return _say(str(interrupted), EXIT_INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):
-        return EXIT_INTERRUPTED
+        return _say("interrupted", EXIT_INTERRUPTED)
     except (ReaderLeftError, BrokenPipeError):
-        # Python would complain once more while it flushes at its own end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return EXIT_BROKEN_PIPE
     except Exception as error:
         if isinstance(error, _Misuse):
-            return _complain(f"{error.format_message()} (see --help)")
+            return _complain(f"{error.format_message()} (see --help)", EXIT_USAGE)
+        # What is on trial, the trace and files are spoken for elsewhere; an error of writing to
+        # what is open already names no file.
+        if isinstance(error, OSError) and error.filename is None:
+            _drop_output()
+            return _complain(f"output cannot be written: {error.strerror or error}", EXIT_OUTPUT)
         raise
     return status if isinstance(status, int) else 0
 
@@ -95,6 +109,15 @@ def main() -> None:
     sys.exit(run())
 
 
-def _complain(message: str) -> int:
-    print(f"{PROGRAM}: error: {message}", file=sys.stderr)
-    return EXIT_USAGE
+def _complain(message: str, status: int) -> int:
+    return _say(f"error: {in_one_line(message)}", status)
+
+
+def _say(message: str, status: int) -> int:
+    print(f"{PROGRAM}: {message}", file=sys.stderr)
+    return status
+
+
+def _drop_output() -> None:
+    """Python would complain once more while it flushes at its own end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

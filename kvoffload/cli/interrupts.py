@@ -11,8 +11,8 @@ from types import FrameType
 
 @contextmanager
 def deferred_interrupt() -> Generator[Callable[[], None]]:
-    """While the block runs, Ctrl-C waits for the call of what is yielded, which then raises
-    KeyboardInterrupt.
+    """While the block runs, Ctrl-C waits for the call of what is yielded, or for the end of the
+    block; that then raises KeyboardInterrupt.
 
     Python discards an exception that happens to be raised inside a finaliser or a weak
     reference's callback; a Ctrl-C that arrives there would be lost. A second Ctrl-C does not
@@ -40,3 +40,4 @@ def deferred_interrupt() -> Generator[Callable[[], None]]:
         yield raise_pending
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    raise_pending()

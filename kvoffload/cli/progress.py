@@ -46,7 +46,7 @@ def narrate(console: Console, label: str, total: int) -> Generator[Narrator]:
 
         def say(counts: Counts) -> None:
             share = f"{counts.requests:,} of {total:,}"
-            console.print(f"{label}: {share}, {_hits(counts)}", markup=False)
+            console.print(f"{label}: {share}, {_hits(counts)}", markup=False, soft_wrap=True)
 
         seldom = _Seldom(say, LINE_SECONDS)
         yield seldom

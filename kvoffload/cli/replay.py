@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +10,18 @@ import typer
 from rich.console import Console
 
 from kvoffload.cli.interrupts import deferred_interrupt
-from kvoffload.cli.problems import EXIT_VIOLATION, ReaderLeftError, UsageError
+from kvoffload.cli.names import PolicyNames
+from kvoffload.cli.problems import EXIT_VIOLATION, RunInterruptedError, UsageError, counted
 from kvoffload.cli.progress import narrate
+from kvoffload.cli.results import TO_STDOUT, ResultFile, print_json
 from kvoffload.cli.screen import open_screen, show_conditions, show_outcomes
-from kvoffload.cli.targets import Policy, find_manager, find_policy
+from kvoffload.cli.targets import (
+    DEFAULT_MANAGER,
+    Policy,
+    find_invariant,
+    find_manager,
+    find_policy,
+)
 from kvoffload.cli.trial import Conditions, Outcome, run_trial
 from kvoffload.errors import InvalidValueError, TraceError
 from kvoffload.replay.capacity import Capacity, parse_bytes
@@ -23,7 +31,6 @@ from kvoffload.replay.readers import CsvLayout, TraceFormat
 from kvoffload.replay.report import to_json
 from kvoffload.replay.trace import SAMPLE, Trace, survey
 
-TO_STDOUT = "-"
 POLICIES = ["lru", "arc"]
 CAPACITIES = ["5%", "20%"]
 # A paragraph is one line: the help wraps it to the terminal.
@@ -31,8 +38,8 @@ HELP = """Replay a trace of real LLM requests through an offloading manager.
 
 The manager is called as a scheduler calls it, on a virtual clock: requests overlap, loads pin, \
 stores complete later. There is one run for each policy and capacity, and a table of hit ratios, \
-evictions and refusals. Exit status: 0 done, 1 a clause is broken or the manager raised, \
-2 not possible as asked.
+evictions and refusals. Exit status: 0 done, 1 a clause is broken, what is on trial raised, or \
+the results cannot be written, 2 not possible as asked, 130 interrupted.
 
 Examples:
 
@@ -69,8 +76,9 @@ def replay(
         typer.Option(
             "--capacity",
             metavar="C",
-            help="Chunks (20000), a size (8GiB, with --chunk-bytes), a share of the distinct "
-            "blocks (5%), or infinite. Repeatable.",
+            help="Chunks (20000 or 20,000; 0 keeps nothing), a size (8GiB, with --chunk-bytes), "
+            "a share of the distinct blocks (5%; at least 1 chunk, for 0% too), or infinite. "
+            "Repeatable.",
             show_default=" ".join(CAPACITIES),
             rich_help_panel=MANAGER,
         ),
@@ -83,6 +91,17 @@ def replay(
             rich_help_panel=MANAGER,
         ),
     ] = False,
+    invariant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--invariant",
+            metavar="I",
+            help="With --check: an invariant of your own, pkg.mod:Class or file.py:Class, that "
+            "judges beside the others. Repeatable.",
+            show_default=False,
+            rich_help_panel=MANAGER,
+        ),
+    ] = None,
     manager: Annotated[
         str | None,
         typer.Option(
@@ -178,7 +197,8 @@ def replay(
         typer.Option(
             "--json",
             metavar="FILE|-",
-            help="Write the results as a JSON list; with - nothing else goes to standard output.",
+            help="Write the results as a JSON list; with - nothing else goes to standard output. "
+            "A file is replaced at the end.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -186,13 +206,19 @@ def replay(
     """Replay a trace of real LLM requests through an offloading manager."""
     screen = open_screen(stderr=json == TO_STDOUT)
     stderr = open_screen(stderr=True)
-    _check_json_target(json)
+    result_file = None if json is None or json == TO_STDOUT else ResultFile(json)
+    if invariant and not check:
+        raise UsageError(f"--invariant {invariant[0]} needs --check")
     policies = [(name, find_policy(name)) for name in policy or POLICIES]
     maker = find_manager(manager)
+    invariants = [find_invariant(name) for name in invariant or ()]
     try:
         capacities = [Capacity.parse(text) for text in capacity or CAPACITIES]
         layout = None if csv_columns is None else CsvLayout.parse(csv_columns)
         asked_bytes = None if chunk_bytes is None else parse_bytes("chunk-bytes", chunk_bytes)
+        for one in capacities:
+            if one.size_bytes is not None and asked_bytes is None:
+                raise UsageError(f"--capacity {one.text} needs --chunk-bytes")
         source = Trace(
             trace or SAMPLE,
             trace_format,
@@ -211,25 +237,51 @@ def replay(
                 asked_bytes if asked_bytes is not None else default_chunk_bytes(found.block_tokens),
             ),
             maker=maker,
-            manager_name=manager or "CPUOffloadingManager",
+            manager_name=manager or DEFAULT_MANAGER,
             store_threshold=store_threshold,
             fail_rate=fail_rate,
             seed=seed,
             resets=tuple(reset_at or ()),
             check=check,
+            invariants=invariants,
         )
         sizes = [(one, one.resolve(found.distinct_blocks, asked_bytes)) for one in capacities]
     except (InvalidValueError, TraceError) as error:
         raise UsageError(str(error)) from error
     show_conditions(screen, conditions)
-    outcomes = [
-        _run(conditions, stderr, name, found_policy, size, chunks)
-        for size, chunks in sizes
-        for name, found_policy in policies
-    ]
-    show_outcomes(screen, outcomes, checked=check)
-    if json is not None:
-        _write_json(json, to_json([outcome.report for outcome in outcomes]))
+
+    def deliver(outcomes: Sequence[Outcome]) -> None:
+        data = to_json([outcome.report for outcome in outcomes])
+        # The file first, but where one fails the other is there.
+        try:
+            if result_file is not None:
+                result_file.write(data)
+        finally:
+            show_outcomes(screen, outcomes, checked=check)
+        if json == TO_STDOUT:
+            print_json(data)
+
+    runs = [(name, one, size, chunks) for size, chunks in sizes for name, one in policies]
+    short = PolicyNames.of(name for name, _ in policies).short
+    outcomes: list[Outcome] = []
+    for name, found_policy, size, chunks in runs:
+        label = f"{short[name]}, {counted(chunks, 'chunk')}"
+        try:
+            with deferred_interrupt() as raise_pending:
+                outcome = _run(
+                    conditions, stderr, label, name, found_policy, size, chunks, raise_pending
+                )
+                outcomes.append(outcome)
+        except (KeyboardInterrupt, UsageError) as stopped:
+            # What is complete does not get lost with what is not.
+            if outcomes:
+                deliver(outcomes)
+            if isinstance(stopped, UsageError):
+                raise
+            raise RunInterruptedError(
+                f"interrupted in {label}; {len(outcomes)} of {counted(len(runs), 'run')} complete"
+            ) from None
+    deliver(outcomes)
     if any(outcome.convicted for outcome in outcomes):
         raise typer.Exit(EXIT_VIOLATION)
 
@@ -237,17 +289,15 @@ def replay(
 def _run(
     conditions: Conditions,
     stderr: Console,
+    label: str,
     name: str,
     policy: Policy,
     capacity: Capacity,
     chunks: int,
+    raise_pending: Callable[[], None],
 ) -> Outcome:
-    label = f"{name}, {chunks:,} chunks"
     try:
-        with (
-            deferred_interrupt() as raise_pending,
-            narrate(stderr, label, conditions.survey.requests) as narrator,
-        ):
+        with narrate(stderr, label, conditions.survey.requests) as narrator:
 
             def after_step(counts: Counts) -> None:
                 raise_pending()
@@ -256,26 +306,3 @@ def _run(
             return run_trial(conditions, name, policy, capacity, chunks, after_step)
     except (TraceError, InvalidValueError) as error:
         raise UsageError(str(error)) from error
-
-
-def _check_json_target(target: str | None) -> None:
-    """Before the work rather than after it."""
-    if target is None or target == TO_STDOUT:
-        return
-    path = Path(target)
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"--json {target}: not a file in an existing directory")
-
-
-def _write_json(target: str, data: bytes) -> None:
-    if target == TO_STDOUT:
-        try:
-            sys.stdout.write(data.decode())
-            sys.stdout.flush()
-        except BrokenPipeError:
-            raise ReaderLeftError from None
-        return
-    try:
-        Path(target).write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"--json {target}: {error.strerror or error}") from error

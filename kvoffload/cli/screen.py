@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from kvoffload.cli.problems import ReaderLeftError
+from kvoffload.cli.names import PolicyNames
+from kvoffload.cli.problems import ReaderLeftError, counted, in_one_line
 from kvoffload.cli.trial import MAX_VIOLATIONS, Conditions, Outcome
 
 
@@ -45,7 +46,7 @@ def show_conditions(console: Console, conditions: Conditions) -> None:
         ("clock", conditions.model.describe()),
     ]
     if survey.skipped_lines:
-        lines.append(("skipped", f"{survey.skipped_lines:,} bad line(s)"))
+        lines.append(("skipped", counted(survey.skipped_lines, "bad line")))
     if conditions.fail_rate:
         lines.append(
             ("stores", f"{conditions.fail_rate:.4g} of them fail (seed {conditions.seed})")
@@ -63,8 +64,31 @@ def show_conditions(console: Console, conditions: Conditions) -> None:
 
 def show_outcomes(console: Console, outcomes: Sequence[Outcome], *, checked: bool) -> None:
     """A row for each run; then what each one is convicted of."""
+    targets = [outcome.report.policy for outcome in outcomes]
+    names = PolicyNames.of(targets)
+    table = _table(outcomes, names, checked=checked)
+    unbounded = console.options.update(max_width=10_000)
+    if console.measure(table, options=unbounded).maximum > console.width:
+        names = PolicyNames.of(targets, numbers_only=True)
+        table = _table(outcomes, names, checked=checked)
+    console.print(table)
+    for name, target in names.explained.items():
+        console.print(Text(f"{name} is {target}"), soft_wrap=True)
+    if checked:
+        checks = sum(outcome.report.checks for outcome in outcomes)
+        violations = sum(outcome.report.violations for outcome in outcomes)
+        console.print(
+            f"Every call was judged: {counted(checks, 'check')}, "
+            f"{counted(violations, 'violation')}."
+        )
+    for outcome in outcomes:
+        if outcome.convicted:
+            _show_conviction(console, outcome)
+
+
+def _table(outcomes: Sequence[Outcome], names: PolicyNames, *, checked: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
-    table.add_column("policy", overflow="fold")
+    table.add_column("policy", no_wrap=True)
     for heading in (
         "chunks",
         "block\nhits",
@@ -81,8 +105,7 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome], *, checked: boo
         report = outcome.report
         token_hits = report.token_hit_ratio
         cells: list[str | Text] = [
-            # Of a path only the end, which tells it apart.
-            Text(PurePath(report.policy).name),
+            Text(names.short[report.policy]),
             f"{report.capacity:,}",
             f"{report.block_hit_ratio:.4f}",
             "-" if token_hits is None else f"{token_hits:.4f}",
@@ -95,42 +118,41 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome], *, checked: boo
             style = "bold red" if report.violations else "green"
             cells.append(Text(f"{report.violations:,}", style=style))
         table.add_row(*cells)
-    console.print(table)
-    if checked:
-        checks = sum(outcome.report.checks for outcome in outcomes)
-        violations = sum(outcome.report.violations for outcome in outcomes)
-        console.print(f"Every call was judged: {checks:,} checks, {violations:,} violation(s).")
-    for outcome in outcomes:
-        if outcome.convicted:
-            _show_conviction(console, outcome)
+    return table
 
 
 def _show_conviction(console: Console, outcome: Outcome) -> None:
     """The first violation of each clause, with the calls that led there, and the exception."""
-    # The judge is imported only when it has judged.
-    from stateful_models.contract import CLAUSES
-
     report = outcome.report
+    # Of a path only the end, which is enough to tell what was on trial.
     manager, policy = PurePath(report.manager).name, PurePath(report.policy).name
-    whose = f"{manager} with {policy} at {report.capacity:,} chunks"
+    whose = f"{manager} with {policy} at {counted(report.capacity, 'chunk')}"
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(in_one_line(text), style=style), soft_wrap=True)
+
     shown: set[str] = set()
+    error_shown = False
     for violation in outcome.violations:
         if violation.clause in shown:
             continue
         shown.add(violation.clause)
-        console.print(Text(f"{whose} breaks {violation.clause}", style="bold red"), soft_wrap=True)
-        known = CLAUSES.get(violation.clause)
-        if known is not None:
-            console.print(Text(f"  promised: {known.sentence}"), soft_wrap=True)
-        console.print(Text(f"  found: {violation.message}"), soft_wrap=True)
+        if violation.raised:
+            say(f"the invariant {violation.invariant} failed while it judged {whose}", "bold red")
+        else:
+            say(f"{whose} breaks {violation.clause}", "bold red")
+        if violation.promise:
+            say(f"  promised: {violation.promise}")
+        say(f"  found: {violation.message}")
+        if violation is outcome.ended_by:
+            error_shown = True
+            say(f"  the run ended there{outcome.place and f'; raised at {outcome.place}'}")
         if violation.calls:
-            console.print(Text("  last calls:"), soft_wrap=True)
+            say("  last calls:")
             for call in violation.calls:
-                console.print(Text(f"    {call}"), soft_wrap=True)
+                say(f"    {call}")
     if report.violations >= MAX_VIOLATIONS:
-        console.print(
-            Text(f"  ended early, after {report.violations:,} violations"), soft_wrap=True
-        )
-    if report.error is not None:
-        console.print(Text(f"{whose} ended with an exception", style="bold red"), soft_wrap=True)
-        console.print(Text(f"  {report.error}"), soft_wrap=True)
+        say(f"  ended early, after {counted(report.violations, 'violation')}")
+    if report.error is not None and not error_shown:
+        say(f"{whose} ended with an exception", "bold red")
+        say(f"  {report.error}")

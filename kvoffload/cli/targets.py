@@ -1,7 +1,7 @@
-"""Policies and managers as they are named on the command line.
+"""Policies, managers and invariants as they are named on the command line.
 
 `lru` is a name of the registry, `pkg.mod:Class` a class of an importable module (the current
-directory included), `file.py:Class` one of a file.
+directory included), `file.py:Class` one of a file, which may import the files beside it.
 """
 
 from __future__ import annotations
@@ -9,23 +9,39 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from hashlib import blake2b
 from inspect import isabstract
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from kvoffload.cli.problems import UsageError, describe
+from attrs import frozen
+
+from kvoffload.cli.problems import FILE_MODULE, UsageError, describe, in_one_line
 from kvoffload.cpu.manager import CPUOffloadingManager
 from kvoffload.errors import KVOffloadError, UnknownPolicyError
 from kvoffload.manager import OffloadingManager
 from kvoffload.policies.base import CachePolicy
 from kvoffload.policies.factory import CachePolicyFactory, check_policy_cls
 
+if TYPE_CHECKING:
+    from stateful_models.account import Account
+    from stateful_models.invariants import Invariant
+
 Policy: TypeAlias = "str | type[CachePolicy]"
 ManagerMaker: TypeAlias = Callable[..., OffloadingManager]
+DEFAULT_MANAGER = "CPUOffloadingManager"
+
+
+@frozen
+class InvariantTarget:
+    """An invariant by its name on the command line; every run gets one of its own."""
+
+    name: str
+    make: Callable[[], Invariant[Account]]
 
 
 def find_policy(target: str) -> Policy:
@@ -43,7 +59,7 @@ def find_policy(target: str) -> Policy:
             "one of your own is named pkg.mod:Class or file.py:Class"
         ) from None
     except KVOffloadError as error:
-        raise UsageError(f"--policy {target}: {error}") from error
+        raise UsageError(f"--policy {target}: {in_one_line(str(error))}") from error
     return target
 
 
@@ -71,18 +87,61 @@ def find_manager(target: str | None) -> ManagerMaker:
 
 
 def make_manager(
-    maker: ManagerMaker, chunks: int, policy: Policy, *, store_threshold: int
+    maker: ManagerMaker,
+    manager_name: str,
+    chunks: int,
+    policy_name: str,
+    policy: Policy,
+    *,
+    store_threshold: int,
 ) -> OffloadingManager:
     """Build the manager of one run, with events.
 
-    Raises UsageError when it refuses its arguments.
+    Raises UsageError when it, or the policy that it builds, raises.
     """
     try:
         # Only what differs from the default, for managers that know fewer options.
         options = {} if store_threshold == 1 else {"store_threshold": store_threshold}
         return maker(chunks, cache_policy=policy, enable_events=True, **options)
-    except (TypeError, KVOffloadError) as error:
-        raise UsageError(f"the manager cannot be built: {describe(error)}") from error
+    # Somebody else's constructor may raise anything.
+    except Exception as error:
+        # Ours builds with these arguments, so it is the policy that does not.
+        ours = maker is CPUOffloadingManager
+        whose = f"--policy {policy_name}" if ours else f"--manager {manager_name}"
+        with_what = "" if ours else f" with {policy_name}"
+        raise UsageError(f"{whose}: cannot be built{with_what}: {describe(error)}") from error
+
+
+def find_invariant(target: str) -> InvariantTarget:
+    """The invariant that `target` names, built once to see that it can be.
+
+    Raises UsageError when there is none.
+    """
+    # The judge is imported only by those who ask for it.
+    from stateful_models.invariants import Invariant
+
+    found = _find_class(target)
+    if not issubclass(found, Invariant):
+        raise UsageError(f"--invariant {target}: not a subclass of stateful_models' Invariant")
+    # Of which subject's books it is an invariant shows when it judges.
+    of_managers: type[Invariant[Account]] = found
+    if isabstract(of_managers):
+        missing = ", ".join(sorted(of_managers.__abstractmethods__))
+        raise UsageError(f"--invariant {target}: it lacks {missing}")
+    invariant = InvariantTarget(target, of_managers)
+    make_invariant(invariant)
+    return invariant
+
+
+def make_invariant(target: InvariantTarget) -> Invariant[Account]:
+    """A new instance. Raises UsageError when its constructor raises."""
+    try:
+        return target.make()
+    # As above.
+    except Exception as error:
+        raise UsageError(
+            f"--invariant {target.name}: cannot be built: {describe(error)}"
+        ) from error
 
 
 def _find_class(target: str) -> type[object]:
@@ -108,15 +167,15 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise UsageError(f"{name}: cannot be imported: {error}") from error
-    # Somebody else's module may raise anything while it is imported.
-    except Exception as error:
+    # Somebody else's module may raise anything while it is imported, and may even exit.
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{name}: cannot be imported: {describe(error)}") from error
 
 
 def _load_file(path: Path) -> ModuleType:
     full = path.resolve()
     # Two files of one name are two modules; one file is one module, however often it is named.
-    name = f"kvoffload_target_{full.stem}_{blake2b(bytes(full), digest_size=6).hexdigest()}"
+    name = f"{FILE_MODULE}{blake2b(bytes(full), digest_size=6).hexdigest()}"
     loaded = sys.modules.get(name)
     if loaded is not None:
         return loaded
@@ -129,9 +188,23 @@ def _load_file(path: Path) -> ModuleType:
     # Classes look their own module up there while they are being made.
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with _first_on_path(str(full.parent)):
+            spec.loader.exec_module(module)
     # As above.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        words = describe(error)
         del sys.modules[name]
-        raise UsageError(f"{path}: cannot be loaded: {describe(error)}") from error
+        raise UsageError(f"{path}: cannot be loaded: {words}") from error
     return module
+
+
+@contextmanager
+def _first_on_path(folder: str) -> Generator[None]:
+    """Let what is loaded meanwhile import what lies in `folder`, as a program there could."""
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        # The file may have changed the path too.
+        if folder in sys.path:
+            sys.path.remove(folder)

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from kvoffload.cli.problems import describe
-from kvoffload.cli.targets import ManagerMaker, Policy, make_manager, refuses_by_design
+from kvoffload.cli.problems import describe, place_of
+from kvoffload.cli.targets import (
+    DEFAULT_MANAGER,
+    InvariantTarget,
+    ManagerMaker,
+    Policy,
+    make_invariant,
+    make_manager,
+    refuses_by_design,
+)
 from kvoffload.errors import TraceError
 from kvoffload.manager import OffloadingManager
 from kvoffload.replay.capacity import Capacity
@@ -36,20 +44,27 @@ class Conditions:
     survey: Survey
     model: CostModel
     maker: ManagerMaker
-    manager_name: str
+    manager_name: str = DEFAULT_MANAGER
     store_threshold: int = 1
     fail_rate: float = 0.0
     seed: int = 0
     resets: Sequence[float] = ()
     check: bool = False
+    invariants: Sequence[InvariantTarget] = ()
 
 
 @frozen
 class Outcome:
-    """The report of a run and the violations behind its number."""
+    """The report of a run and the violations behind its number.
+
+    `ended_by` is the violation that tells of the exception which ended the run, if one does, and
+    `place` where that exception came up.
+    """
 
     report: Report
     violations: Sequence[Violation] = field(factory=tuple)
+    ended_by: Violation | None = None
+    place: str = ""
 
     @property
     def convicted(self) -> bool:
@@ -86,10 +101,15 @@ def run_trial(
     """Replay the trace once.
 
     An exception out of the manager or its policy ends the run and stands in the report; one of
-    the trace (TraceError) and a manager that cannot be built (UsageError) are raised.
+    the trace (TraceError) and what cannot be built (UsageError) are raised.
     """
     manager = make_manager(
-        conditions.maker, chunks, policy, store_threshold=conditions.store_threshold
+        conditions.maker,
+        conditions.manager_name,
+        chunks,
+        policy_name,
+        policy,
+        store_threshold=conditions.store_threshold,
     )
     watched = _watch(manager, chunks, policy, conditions) if conditions.check else None
 
@@ -107,6 +127,8 @@ def run_trial(
         proceed=proceed,
     )
     error: str | None = None
+    ended_by: Violation | None = None
+    place = ""
     with conditions.trace.open() as reading:
         requests = _Stopwatch(iter(reading))
         begun = time.perf_counter()
@@ -117,7 +139,8 @@ def run_trial(
             raise
         # What is on trial may raise anything, and the others still want to be tried.
         except Exception as raised:
-            error = describe(raised)
+            error, place = _in_words(raised), place_of(raised)
+            ended_by = None if watched is None else watched.violation_by(raised)
         seconds = time.perf_counter() - begun - requests.seconds
     violations = () if watched is None else tuple(watched.violations)
     setting = Setting(
@@ -141,19 +164,30 @@ def run_trial(
         reading_seconds=requests.seconds,
         error=error,
     )
-    return Outcome(report, violations)
+    return Outcome(report, violations, ended_by, place)
+
+
+def _in_words(error: Exception) -> str:
+    # Only here and where something is judged are keys to be shown as the judge shows them.
+    from stateful_models.judge import keys_in_short
+
+    return keys_in_short(describe(error))
 
 
 def _watch(
     manager: OffloadingManager, chunks: int, policy: Policy, conditions: Conditions
 ) -> WatchedManager:
     # The judge is imported only by those who ask for it.
+    from stateful_models.invariants import manager_invariants
     from stateful_models.watch import WatchedManager
 
+    threshold, may_refuse = conditions.store_threshold, refuses_by_design(policy)
+    usual = manager_invariants(store_threshold=threshold, enable_events=True, may_refuse=may_refuse)
     return WatchedManager(
         manager,
         num_chunks=chunks,
-        store_threshold=conditions.store_threshold,
+        store_threshold=threshold,
         enable_events=True,
-        may_refuse=refuses_by_design(policy),
+        may_refuse=may_refuse,
+        invariants=[*usual, *map(make_invariant, conditions.invariants)],
     )

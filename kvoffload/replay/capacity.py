@@ -15,15 +15,24 @@ _UNITS: dict[str, int] = {"": 1, "b": 1}
 for _power, _prefix in enumerate("kmgt", 1):
     _UNITS[f"{_prefix}b"] = 1000**_power
     _UNITS[f"{_prefix}ib"] = 1024**_power
-_NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z%]*)")
+# Groups of three digits may be set apart.
+_AMOUNT = re.compile(
+    r"((?:[0-9]{1,3}(?:[,_][0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)\s*([a-zA-Z%]*)", re.ASCII
+)
+
+
+def _amount(text: str) -> tuple[str, str] | None:
+    """Number and unit, the latter in small letters; None if it is none."""
+    match = _AMOUNT.fullmatch(text.strip())
+    return None if match is None else (re.sub("[,_]", "", match[1]), match[2].lower())
 
 
 def parse_bytes(field: str, text: str) -> int:
-    """Bytes of `64MiB`, `1.5GB` or `4096`. Raises InvalidValueError for anything else."""
-    match = _NUMBER.fullmatch(text.strip())
-    if match is None or match[2].lower() not in _UNITS:
+    """Bytes of `64MiB`, `1.5GB` or `4,096`. Raises InvalidValueError for anything else."""
+    amount = _amount(text)
+    if amount is None or amount[1] not in _UNITS:
         raise InvalidValueError(field, text, "bytes, such as 4096, 64MiB or 1.5GB")
-    return math.floor(Fraction(match[1]) * _UNITS[match[2].lower()])
+    return math.floor(Fraction(amount[0]) * _UNITS[amount[1]])
 
 
 @frozen
@@ -38,19 +47,19 @@ class Capacity:
 
     @classmethod
     def parse(cls, text: str) -> Capacity:
-        """Read `20000`, `8GiB`, `5%` or `infinite`.
+        """Read `20000`, `20,000`, `20_000`, `8GiB`, `5%` or `infinite`.
 
         Raises InvalidValueError for anything else.
         """
         text = text.strip()
         if text == INFINITE:
             return cls(text)
-        match = _NUMBER.fullmatch(text)
-        if match is not None and not match[2] and "." not in match[1]:
-            return cls(text, chunks=int(match[1]))
-        if match is not None and match[2] == "%":
-            return cls(text, share=Fraction(match[1]) / 100)
-        if match is not None and match[2].lower() in _UNITS and match[2]:
+        number, unit = _amount(text) or ("", None)
+        if unit == "" and "." not in number:
+            return cls(text, chunks=int(number))
+        if unit == "%":
+            return cls(text, share=Fraction(number) / 100)
+        if unit and unit in _UNITS:
             return cls(text, size_bytes=parse_bytes("capacity", text))
         raise InvalidValueError(
             "capacity",
@@ -61,7 +70,8 @@ class Capacity:
     def resolve(self, distinct_blocks: int, chunk_bytes: int | None) -> int:
         """The capacity in chunks, for a trace with so many distinct blocks.
 
-        A share is rounded down, but to no less than one chunk; a size holds whole chunks only;
+        A number is taken as it is, and with 0 nothing is ever kept. A share is rounded down, but
+        to no less than one chunk, so that 0% is one too; a size holds whole chunks only;
         without bound means a slot for every distinct block. Raises InvalidValueError for a size
         when `chunk_bytes` is None, or when not one chunk fits.
         """
@@ -72,7 +82,7 @@ class Capacity:
         if self.size_bytes is None:
             return distinct_blocks
         if chunk_bytes is None:
-            raise InvalidValueError("capacity", self.text, "given together with --chunk-bytes")
+            raise InvalidValueError("capacity", self.text, "given with the bytes of a chunk")
         if self.size_bytes < chunk_bytes:
             raise InvalidValueError(
                 "capacity", self.text, f"at least one chunk of {chunk_bytes} bytes"

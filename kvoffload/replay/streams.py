@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 CHUNK_BYTES = 1 << 18
+SKIP_HINT = "--skip-bad-lines leaves such out"
 # What a decompressor raises for a damaged or cut stream, beside the ZstdError of _ZstdStream.
 DAMAGED = (OSError, EOFError, zlib.error)
 
@@ -44,7 +45,7 @@ class Source:
     def refuse(self, place: str, why: str) -> None:
         """What stands at `place` is unusable. Raises TraceError unless such are skipped."""
         if not self._skip_bad:
-            raise TraceError(f"{self.path}:{place}: {why}")
+            raise TraceError(f"{self.path}:{place}: {why} ({SKIP_HINT})")
         self.skipped += 1
 
     def lines(self) -> Iterator[tuple[int, bytes]]:

@@ -36,7 +36,7 @@ def detect(source: Source) -> TraceFormat:
         try:
             fields = _FIELDS_DECODER.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            why = f"not a JSON object ({error})"
+            why = f"the JSON of this line is no object: {error}"
         else:
             if fields.hash_ids is not msgspec.UNSET and fields.timestamp is not msgspec.UNSET:
                 chat = fields.chat_id is not msgspec.UNSET
@@ -53,7 +53,7 @@ def decode(
     try:
         return decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        source.refuse(str(number), str(error))
+        source.refuse(str(number), f"the JSON of this line cannot be read: {error}")
         return None
 
 

@@ -1,0 +1,189 @@
+"""What the tests of the command line share: classes to name, and how results are read."""
+
+import msgspec
+import pytest
+
+QUICK = ["--limit", "150"]
+
+Output = pytest.CaptureFixture[str]
+
+TARGETS = '''
+"""Policies and managers of somebody else's."""
+
+import os
+import signal
+
+from kvoffload import CPUOffloadingManager, LookupResult
+from kvoffload.policies.lru import LRUCachePolicy
+from stateful_models.invariants import Finding, Invariant
+from stateful_models.operations import PrepareStore
+from stateful_models.steps import Stored
+
+
+class Fine(LRUCachePolicy):
+    pass
+
+
+class Raises(LRUCachePolicy):
+    def evict(self, n, protected):
+        raise RuntimeError("out of\\nideas")
+
+
+class Moody(LRUCachePolicy):
+    """Refuses every other time, and says so."""
+
+    may_refuse = "it is in two minds"
+    asked = 0
+
+    def evict(self, n, protected):
+        self.asked += 1
+        return super().evict(n, protected) if self.asked % 2 else None
+
+
+class Sullen(Moody):
+    """Does the same, and does not say so."""
+
+    may_refuse = None
+
+
+class NoPolicy:
+    pass
+
+
+class Eager(CPUOffloadingManager):
+    """Answers pending chunks as ready."""
+
+    def lookup(self, key, req_context):
+        found = super().lookup(key, req_context)
+        return LookupResult.HIT if found is LookupResult.HIT_PENDING else found
+
+
+class Hushed(CPUOffloadingManager):
+    """Announces no removal."""
+
+    def take_events(self):
+        return [event for event in super().take_events() if not event.removed]
+
+
+class Finalised:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+class Interrupted(CPUOffloadingManager):
+    """Where Python would discard the exception of a Ctrl-C."""
+
+    def on_new_request(self, req_context):
+        if req_context.req_id == "request-3":
+            Finalised()
+        return super().on_new_request(req_context)
+
+
+class Endless(CPUOffloadingManager):
+    """Never comes back; the second Ctrl-C has to be enough."""
+
+    def on_new_request(self, req_context):
+        while True:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+class Exact(CPUOffloadingManager):
+    """Changes nothing."""
+
+
+class Unready(LRUCachePolicy):
+    def __init__(self, cache_capacity):
+        raise ValueError(f"no {cache_capacity} chunks")
+
+
+class Unready300(LRUCachePolicy):
+    def __init__(self, cache_capacity):
+        if cache_capacity == 300:
+            raise ValueError("too many")
+        super().__init__(cache_capacity)
+
+
+class Interrupting(LRUCachePolicy):
+    def evict(self, n, protected):
+        os.kill(os.getpid(), signal.SIGINT)
+        return super().evict(n, protected)
+
+
+class Leaky(LRUCachePolicy):
+    def evict(self, n, protected):
+        raise RuntimeError(f"{type(self)!r} of {type(self).__module__}")
+
+
+class ANameThatIsLongerThanWhatATableOfEightyColumnsHasRoomFor(LRUCachePolicy):
+    pass
+
+
+class Unbuildable(CPUOffloadingManager):
+    def __init__(self):
+        super().__init__(1)
+
+
+class Emptying(CPUOffloadingManager):
+    """Forgets everything before each load."""
+
+    def prepare_load(self, keys, req_context):
+        self.reset_cache()
+        return super().prepare_load(keys, req_context)
+
+
+class SmallBatches(Invariant):
+    """No offer evicts more than three chunks."""
+
+    clauses = ("OWN-1",)
+    concerns = (PrepareStore,)
+
+    def judge(self, step, books):
+        if isinstance(step.result, Stored) and len(step.result.evicted) > 3:
+            yield Finding("OWN-1", f"{len(step.result.evicted)} at once")
+
+
+class Unlisted(SmallBatches):
+    """Names another clause than it lists."""
+
+    def judge(self, step, books):
+        for finding in super().judge(step, books):
+            yield Finding("OWN-2", finding.message)
+
+
+class Fails(SmallBatches):
+    def judge(self, step, books):
+        return {}[step.operation.keys[0]]
+
+
+class Unruly(SmallBatches):
+    def __init__(self):
+        raise RuntimeError("no rules")
+
+
+HOLLOW = 3
+'''
+
+
+class Reported(msgspec.Struct):
+    """What these tests read of a report."""
+
+    policy: str
+    capacity: int
+    requests: int | None
+    blocks: int
+    block_hit_ratio: float
+    token_hit_ratio: float | None
+    max_block_hit_ratio: float
+    evicted: int
+    steps: int
+    checks: int
+    violations: int
+    failed_stores: int
+    resets: int
+    skipped_lines: int
+    violated_clauses: list[str]
+    error: str | None
+
+
+def reports(text: str) -> list[Reported]:
+    return msgspec.json.decode(text, type=list[Reported])
