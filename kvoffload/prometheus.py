@@ -7,8 +7,8 @@ from typing import TypeAlias, TypeVar
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
-except ModuleNotFoundError as missing:
-    if missing.name != "prometheus_client":
+except ModuleNotFoundError as _missing:
+    if _missing.name != "prometheus_client":
         raise
     raise ImportError(
         f"{__name__} needs prometheus_client: pip install 'kvoffload[prometheus]'",

@@ -12,8 +12,8 @@ try:
         PolicyMachine,
     )
     from stateful_models.machines.universe import ManagerConfig
-except ModuleNotFoundError as missing:
-    if missing.name != "hypothesis":
+except ModuleNotFoundError as _missing:
+    if _missing.name != "hypothesis":
         raise
     raise ImportError(
         f"{__name__} needs hypothesis: pip install 'kvoffload[verify]'", name="hypothesis"
