@@ -16,6 +16,7 @@ nothing and keep their hash.
 
 GROUP_BYTES = 4
 MIN_KEY_BYTES = GROUP_BYTES + 1
+ONLY_BYTES = frozenset((bytes,))
 
 
 def make_offload_key(block_hash: bytes, group_idx: int) -> OffloadKey:
@@ -62,7 +63,9 @@ def check_keys(keys: Iterable[OffloadKey]) -> list[OffloadKey]:
     """
     listed: list[OffloadKey] = list(keys)
     # Two passes in C instead of one in Python: this is on the way of every chunk.
-    if listed and (set(map(type, listed)) != {bytes} or min(set(map(len, listed))) < MIN_KEY_BYTES):
+    if listed and (
+        set(map(type, listed)) != ONLY_BYTES or min(set(map(len, listed))) < MIN_KEY_BYTES
+    ):
         for key in listed:
             check_key(key)
     return listed

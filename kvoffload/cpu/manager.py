@@ -36,7 +36,7 @@ from kvoffload.errors import (
     RequestFinishedError,
 )
 from kvoffload.events import OffloadingEvent
-from kvoffload.keys import OffloadKey, check_key, check_keys
+from kvoffload.keys import ONLY_BYTES, OffloadKey, check_key, check_keys
 from kvoffload.lookup import LookupResult
 from kvoffload.manager import OffloadingManager
 from kvoffload.metrics import OffloadingStats
@@ -392,7 +392,7 @@ class CPUOffloadingManager(OffloadingManager):
     ) -> tuple[list[OffloadKey], list[ChunkStatus]]:
         """The keys as a list of our own, and their chunks. Raises ChunkNotFoundError."""
         listed = list(keys)
-        if not set(map(type, listed)) <= {bytes}:
+        if not ONLY_BYTES.issuperset(map(type, listed)):
             check_keys(listed)
         # Bytes that are resident are a valid key, which saves checking more.
         found = list(map(self._find, listed))

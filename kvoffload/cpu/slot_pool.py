@@ -21,6 +21,9 @@ class SlotPool:
 
     def preview(self, count: int, returning: Sequence[int] = ()) -> list[int]:
         """The slots that `take` would hand out, once those in `returning` are freed in order."""
+        if self._fresh == self.capacity and count == len(returning):
+            # The usual case: a full cache stores into what it has evicted.
+            return list(returning[::-1])
         end = min(self._fresh + count, self.capacity)
         slots = list(range(self._fresh, end))
         missing = count - len(slots)

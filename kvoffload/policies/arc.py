@@ -18,11 +18,12 @@ from typing_extensions import override
 from kvoffload.errors import InvalidValueError, InvariantError
 from kvoffload.keys import OffloadKey
 from kvoffload.policies.base import CachePolicy, ChunkStatus, order_request_keys
-from kvoffload.policies.queue import ChunkQueue, Sweep
+from kvoffload.policies.queue import ChunkQueue
 from kvoffload.requests import ReqContext
 
 # Keys that left one of the lists, the longest gone first.
 Ghosts: TypeAlias = "OrderedDict[OffloadKey, None]"
+Victims: TypeAlias = list[tuple[OffloadKey, ChunkStatus]]
 
 
 class ARCCachePolicy(CachePolicy):
@@ -142,38 +143,27 @@ class ARCCachePolicy(CachePolicy):
                     t2.renew(key)
 
     @override
-    def evict(
-        self, n: int, protected: Set[OffloadKey]
-    ) -> list[tuple[OffloadKey, ChunkStatus]] | None:
+    def evict(self, n: int, protected: Set[OffloadKey]) -> Victims | None:
         # REPLACE, n times over: T1 gives while it is not below its target, then T2; the other
         # serves when the first has no candidate left.
-        t1, t2, b1, b2 = self._t1, self._t2, self._b1, self._b2
+        t1, t2 = self._t1, self._t2
         surplus = max(0, len(t1) - int(self._target) + 1)
-        sweeps: list[tuple[ChunkQueue, Sweep, Ghosts]] = []
-        victims: list[tuple[OffloadKey, ChunkStatus]] = []
-        first_t1: Sweep | None = None
-        for queue, ghosts, most in ((t1, b1, surplus), (t2, b2, n), (t1, b1, n)):
-            before = first_t1 if queue is t1 else None
-            if before is not None and before.exhausted:
-                continue
-            sweep = queue.sweep(min(n - len(victims), most), protected, before)
-            sweeps.append((queue, sweep, ghosts))
-            victims += sweep.victims
-            if len(victims) == n:
-                break
-            if queue is t1:
-                first_t1 = sweep
-        else:
-            for queue, sweep, _ in sweeps:
-                queue.restore(sweep)
+        first = t1.sweep(min(n, surplus), protected)
+        if len(first.victims) == n:
+            self._become_ghosts(first.victims, self._b1)
+            return first.victims
+        second = t2.sweep(n - len(first.victims), protected)
+        missing = n - len(first.victims) - len(second.victims)
+        last = t1.sweep(0 if first.exhausted else missing, protected, first)
+        if len(last.victims) < missing:
+            t1.restore(first)
+            t1.restore(last)
+            t2.restore(second)
             return None
-        for _, sweep, ghosts in sweeps:
-            for key, _ in sweep.victims:
-                ghosts[key] = None
-            forget = ghosts.popitem
-            for _ in range(len(ghosts) - self.cache_capacity):
-                forget(last=False)
-        return victims
+        self._become_ghosts(first.victims, self._b1)
+        self._become_ghosts(second.victims, self._b2)
+        self._become_ghosts(last.victims, self._b1)
+        return first.victims + second.victims + last.victims
 
     @override
     def mark_all_evictable(self, keys: Sequence[OffloadKey]) -> None:
@@ -203,6 +193,13 @@ class ARCCachePolicy(CachePolicy):
             )
         self._t1.check()
         self._t2.check()
+
+    def _become_ghosts(self, victims: Victims, ghosts: Ghosts) -> None:
+        for key, _ in victims:
+            ghosts[key] = None
+        forget = ghosts.popitem
+        for _ in range(len(ghosts) - self.cache_capacity):
+            forget(last=False)
 
     def _adapt(self, key: OffloadKey) -> None:
         """A miss on a ghost shifts the target (ARC-2), and makes the ghost its list's latest."""
