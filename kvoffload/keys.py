@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NewType
+from typing import Final, NewType
 
 from kvoffload.errors import InvalidKeyError, InvalidValueError
 
@@ -16,7 +16,7 @@ nothing and keep their hash.
 
 GROUP_BYTES = 4
 MIN_KEY_BYTES = GROUP_BYTES + 1
-ONLY_BYTES = frozenset((bytes,))
+ONLY_BYTES: Final[frozenset[type]] = frozenset((bytes,))
 
 
 def make_offload_key(block_hash: bytes, group_idx: int) -> OffloadKey:
@@ -64,7 +64,7 @@ def check_keys(keys: Iterable[OffloadKey]) -> list[OffloadKey]:
     listed: list[OffloadKey] = list(keys)
     # Two passes in C instead of one in Python: this is on the way of every chunk.
     if listed and (
-        set(map(type, listed)) != ONLY_BYTES or min(set(map(len, listed))) < MIN_KEY_BYTES
+        not ONLY_BYTES.issuperset(map(type, listed)) or min(set(map(len, listed))) < MIN_KEY_BYTES
     ):
         for key in listed:
             check_key(key)

@@ -14,6 +14,7 @@ import os
 import signal
 
 from kvoffload import CPUOffloadingManager, LookupResult
+from kvoffload.errors import TraceError
 from kvoffload.policies.lru import LRUCachePolicy
 from stateful_models.invariants import Finding, Invariant
 from stateful_models.operations import PrepareStore
@@ -27,6 +28,82 @@ class Fine(LRUCachePolicy):
 class Raises(LRUCachePolicy):
     def evict(self, n, protected):
         raise RuntimeError("out of\\nideas")
+
+
+class Leaves(LRUCachePolicy):
+    """Ends the program, and says that all is well."""
+
+    def evict(self, n, protected):
+        raise SystemExit(0)
+
+
+class LeavesEarly(LRUCachePolicy):
+    def insert(self, key, chunk, req_context):
+        raise SystemExit(0)
+
+
+class Closes(LRUCachePolicy):
+    def evict(self, n, protected):
+        raise GeneratorExit
+
+
+class Base(LRUCachePolicy):
+    def evict(self, n, protected):
+        raise BaseException("of no kind")
+
+
+class NeverBuilt(LRUCachePolicy):
+    def __init__(self, cache_capacity):
+        raise SystemExit(0)
+
+
+class NeverBuiltManager(CPUOffloadingManager):
+    def __init__(self, *args, **kwargs):
+        raise SystemExit(0)
+
+
+class Silent(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+class Speechless(CPUOffloadingManager):
+    def on_new_request(self, req_context):
+        raise Silent
+
+
+class NoTrace(LRUCachePolicy):
+    """Raises what only the trace should."""
+
+    def evict(self, n, protected):
+        raise TraceError("of my own")
+
+
+class Touchy(type(LRUCachePolicy)):
+    def __getattr__(cls, name):
+        raise RuntimeError(f"no {name}")
+
+
+class Guarded(LRUCachePolicy, metaclass=Touchy):
+    pass
+
+
+class Talkative(LRUCachePolicy):
+    def __init__(self, cache_capacity):
+        print("built")
+        super().__init__(cache_capacity)
+
+    def evict(self, n, protected):
+        print("evicting")
+        return super().evict(n, protected)
+
+
+class Hiding(CPUOffloadingManager):
+    """Shows nothing of itself, not even how to complete."""
+
+    @property
+    def complete_load(self):
+        raise SystemExit(0)
 
 
 class Moody(LRUCachePolicy):
@@ -44,6 +121,14 @@ class Sullen(Moody):
     """Does the same, and does not say so."""
 
     may_refuse = None
+
+
+class Empty(Moody):
+    may_refuse = ""
+
+
+class False_(Moody):
+    may_refuse = False
 
 
 class NoPolicy:
@@ -153,6 +238,11 @@ class Unlisted(SmallBatches):
 class Fails(SmallBatches):
     def judge(self, step, books):
         return {}[step.operation.keys[0]]
+
+
+class LeavesJudge(SmallBatches):
+    def __init__(self):
+        raise SystemExit(0)
 
 
 class Unruly(SmallBatches):

@@ -200,6 +200,30 @@ class TestEnds:
         )
         subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
+    def test_results_need_an_open_output(self) -> None:
+        program = (
+            "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, '-m', "
+            "'kvoffload', 'replay', '--limit', '20', *sys.argv[1:]])"
+        )
+        for output, status in ([], 0), (["--json", "-"], 2):
+            done = subprocess.run(
+                [sys.executable, "-c", program, *output],
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == status, done.stderr
+            assert "Traceback" not in done.stderr
+            if status:
+                assert done.stderr == "kvoffload: error: --json -: standard output is closed\n"
+
+    def test_a_full_standard_error_leaves_the_status(self) -> None:
+        if not Path("/dev/full").exists():
+            pytest.skip("there is no /dev/full here")
+        command = [sys.executable, "-m", "kvoffload", "replay", "--policy", "mru"]
+        with Path("/dev/full").open("w") as full:
+            assert subprocess.run(command, stderr=full, check=False).returncode == 2
+
     def test_a_reader_that_went_away(self) -> None:
         """The reading end is closed before anything is written."""
         program = (

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from kvoffload.cli import run
+from kvoffload.cli.targets import find_policy, refuses_by_design
 from spec_tests.cli_helpers import QUICK, TARGETS, Output, reports
 
 
@@ -159,6 +160,42 @@ class TestBadLines:
             assert (report.block_hit_ratio, report.token_hit_ratio) == (0.666667, 0.666667)
 
 
+HUGE = "9" * 400
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+class TestHostileLines:
+    """The trace is to blame, not the manager; and never with a traceback."""
+
+    FIRST = '{"timestamp": 0, "input_length": 1000, "output_length": 5, "hash_ids": [1, 2]}'
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            FIRST.replace("1000", HUGE),
+            FIRST.replace("5", HUGE, 1),
+            FIRST.replace("0", "1e308", 1),
+            FIRST.replace("[1, 2]", f"[{HUGE}, 2]"),
+            FIRST.replace('{"', f'{{"x": {DEEP}, "', 1),
+        ],
+        ids=["input", "output", "time", "id", "depth"],
+    )
+    def test_a_number_or_a_depth_beyond_bounds_is_a_bad_line(
+        self, capsys: Output, tmp_path: Path, bad: str
+    ) -> None:
+        path = tmp_path / "trace.jsonl"
+        for place, lines in ((2, [self.FIRST, bad]), (1, [bad, self.FIRST])):
+            path.write_text("\n".join(lines), "utf-8")
+            assert run(["replay", str(path)]) == 2
+            err = capsys.readouterr().err
+            assert re.fullmatch(rf"kvoffload: error: \S+/trace\.jsonl:{place}: .+\n", err)
+            assert len(err) < 500
+            options = ["--skip-bad-lines", "--policy", "lru", "--capacity", "2", "--json", "-"]
+            assert run(["replay", str(path), *options]) == 0
+            (report,) = reports(capsys.readouterr().out)
+            assert (report.requests, report.skipped_lines) == (1, 1)
+
+
 class TestChecked:
     def test_ours_hold(self, capsys: Output) -> None:
         options = ["--check", "--fail-rate", "0.05", "--reset-at", "40", "--capacity", "5%"]
@@ -256,6 +293,11 @@ class TestChecked:
     def test_refusing_has_to_be_declared(self, targets: Path, policy: str, status: int) -> None:
         options = ["--check", "--capacity", "100", "--policy", f"{targets}:{policy}"]
         assert run(["replay", *QUICK, *options]) == status
+
+    @pytest.mark.parametrize("policy", ["Sullen", "Empty", "False_"])
+    def test_no_reason_is_no_declaration(self, targets: Path, policy: str) -> None:
+        assert not refuses_by_design(find_policy(f"{targets}:{policy}"), policy)
+        assert refuses_by_design(find_policy(f"{targets}:Moody"), "Moody")
 
     def test_unchecked_a_broken_manager_passes(self, targets: Path) -> None:
         """What did not run is not called held: the report says 0 checks."""

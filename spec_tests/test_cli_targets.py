@@ -58,6 +58,54 @@ class TestTargets:
         assert lru.error is None
         assert "ended with an exception" in err
 
+    @pytest.mark.parametrize(
+        ("policy", "words"),
+        [
+            ("Leaves", r"SystemExit: 0 at targets\.py:\d+ in evict"),
+            ("LeavesEarly", r"SystemExit: 0 at targets\.py:\d+ in insert"),
+            ("Closes", r"GeneratorExit at targets\.py:\d+ in evict"),
+            ("Base", r"BaseException: of no kind at targets\.py:\d+ in evict"),
+            ("NoTrace", r".*TraceError: of my own.*"),
+        ],
+    )
+    @pytest.mark.parametrize("check", [[], ["--check"]], ids=["", "checked"])
+    def test_no_exception_is_a_way_out(
+        self, capsys: Output, targets: Path, policy: str, words: str, check: list[str]
+    ) -> None:
+        options = ["--policy", f"{targets}:{policy}", "--policy", "lru", "--capacity", "100"]
+        assert run(["replay", *QUICK, *options, *check, "--json", "-"]) == 1
+        out, err = capsys.readouterr()
+        left, lru = reports(out)
+        assert left.error is not None
+        assert re.fullmatch(words, left.error)
+        assert lru.error is None
+        if policy != "NoTrace" or not check:
+            assert f"ended with an exception\n  raised {left.error}\n" in err
+
+    def test_an_exception_without_words(self, capsys: Output, targets: Path) -> None:
+        options = ["--manager", f"{targets}:Speechless", "--policy", "lru", "--capacity", "100"]
+        assert run(["replay", *QUICK, *options]) == 1
+        words = (
+            r"^  raised Silent: \(its words cannot be had: RuntimeError\) at targets\.py:\d+ in "
+        )
+        assert re.search(words, capsys.readouterr().out, re.MULTILINE)
+
+    def test_a_manager_that_hides_how_it_is_completed(self, capsys: Output, targets: Path) -> None:
+        options = ["--manager", f"{targets}:Hiding", "--policy", "lru", "--capacity", "100"]
+        assert run(["replay", *QUICK, *options, "--json", "-"]) == 1
+        (report,) = reports(capsys.readouterr().out)
+        assert report.error is not None
+        assert report.error.startswith("SystemExit: 0 at targets.py:")
+
+    def test_what_it_prints_is_kept_off_the_results(self, capsys: Output, targets: Path) -> None:
+        targets.write_text(f"{TARGETS}\nprint('a policy is made')\n", "utf-8")
+        options = ["--policy", f"{targets}:Talkative", "--capacity", "100", "--json", "-"]
+        assert run(["replay", *QUICK, *options]) == 0
+        out, err = capsys.readouterr()
+        assert len(reports(out)) == 1
+        for words in ("a policy is made\n", "built\n", "evicting\n"):
+            assert words in err
+
     def test_a_file_may_import_its_siblings(self, tmp_path: Path) -> None:
         (tmp_path / "beside_the_target.py").write_text(TARGETS, "utf-8")
         path = tmp_path / "mine.py"
@@ -133,6 +181,24 @@ MISUSES: dict[str, list[str]] = {
     "neither a Mooncake": ["{targets}"],
     "csv columns must be": ["--csv-columns", "1,2"],
     "--nonsense": ["--nonsense"],
+    "resets must be seconds, finite": ["--limit", "5", "--reset-at", "1", "--reset-at", "inf"],
+    "got '99999": ["--capacity", "9" * 5000],
+    "got '0.99999": ["--capacity", f"0.{'9' * 5000}%"],
+    "got '1,999": ["--capacity", f"1{',999' * 2000}"],
+    "chunk-bytes must be bytes, such as": ["--chunk-bytes", "9" * 400],
+    "got 'time-col=99999": ["--csv-columns", f"time-col={'9' * 5000},obj-id-col=1"],
+    "prefill_rate must be positive and at most 1e+100": ["--prefill-rate", "1e200"],
+    "Guarded: RuntimeError: no ": ["--policy", "{targets}:Guarded"],
+    "NeverBuilt: cannot be built: SystemExit: 0 at ": ["--policy", "{targets}:NeverBuilt"],
+    "NeverBuiltManager: cannot be built with lru: SystemExit: 0 at ": [
+        "--manager",
+        "{targets}:NeverBuiltManager",
+    ],
+    "LeavesJudge: cannot be built: SystemExit: 0 at ": [
+        "--check",
+        "--invariant",
+        "{targets}:LeavesJudge",
+    ],
 }
 
 
@@ -143,7 +209,9 @@ class TestMisuse:
             targets.write_text('{"prompt": "hello"}\n', "utf-8")
         arguments = [argument.format(targets=targets) for argument in MISUSES[words]]
         assert run(["replay", *arguments]) == 2
-        err = capsys.readouterr().err
+        out, err = capsys.readouterr()
+        # Nothing is announced that then is not done; what is built is, for each run anew.
+        assert out == "" or "cannot be built" in err
         assert err.count("\n") == 1, err
         assert err.startswith("kvoffload: error: ")
         assert words in err
@@ -159,9 +227,20 @@ class TestMisuse:
         path.write_text("raise SystemExit(3)\n", "utf-8")
         with pytest.raises(UsageError, match=r"SystemExit: 3 at broken\.py:1"):
             find_policy(f"{path}:Fine")
+        path.write_text("raise GeneratorExit\n", "utf-8")
+        with pytest.raises(UsageError, match=r"GeneratorExit at broken\.py:1"):
+            find_policy(f"{path}:Fine")
         # It is loaded anew once it was mended.
         path.write_text(TARGETS, "utf-8")
         assert find_policy(f"{path}:Fine")
+
+    def test_a_file_that_exits_is_no_success(self, capsys: Output, tmp_path: Path) -> None:
+        path = tmp_path / "leaves.py"
+        path.write_text("import sys\nsys.exit(0)\n", "utf-8")
+        for option in (["--policy"], ["--manager"], ["--check", "--invariant"]):
+            assert run(["replay", *QUICK, *option, f"{path}:Fine"]) == 2
+            words = f"{path}: cannot be loaded: SystemExit: 0 at leaves.py:2 in <module>"
+            assert capsys.readouterr() == ("", f"kvoffload: error: {words}\n")
 
     def test_our_own_errors_are_shown_with_their_cause(self) -> None:
         try:

@@ -115,6 +115,22 @@ class TestDetection:
         with pytest.raises(TraceError, match=r"t\.jsonl:1: neither.*--format"):
             Trace(path)
 
+    def test_a_byte_order_mark_is_part_of_no_line(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.jsonl"
+        for fields in (MOONCAKE, BAILIAN):
+            path.write_text(json.dumps(fields), "utf-8-sig")
+            marked = read(Trace(path))
+            path.write_text(json.dumps(fields), "utf-8")
+            assert marked == read(Trace(path))
+        path.write_text("time,id\n1,a\n", "utf-8-sig")
+        assert [request.arrival for request in read(Trace(path, TraceFormat.CSV))] == [1.0]
+        path.write_text("1,a\n2,a\n", "utf-8-sig")
+        assert [request.arrival for request in read(Trace(path, TraceFormat.CSV))] == [1.0, 2.0]
+
+    def test_a_limit_beyond_all_counting_is_none(self, tmp_path: Path) -> None:
+        path = write_lines(tmp_path / "t.jsonl", [MOONCAKE, MOONCAKE])
+        assert len(read(Trace(path, limit=10**20))) == 2
+
     def test_binary_is_no_jsonl(self, tmp_path: Path) -> None:
         path = tmp_path / "t.bin"
         path.write_bytes(struct.pack("<IQIq", 1, 2, 3, 4) * 10)
@@ -158,6 +174,9 @@ BAD_MOONCAKE: dict[str, object] = {
     '"hash_ids": [1]}',
     "negative tokens": MOONCAKE | {"input_length": -1, "hash_ids": []},
     "negative output": MOONCAKE | {"output_length": -1},
+    "more tokens than can be": MOONCAKE | {"input_length": 2**53 + 1},
+    "more output than can be": MOONCAKE | {"output_length": 10**400},
+    "later than can be": MOONCAKE | {"timestamp": 1e17},
     "fractional tokens": MOONCAKE | {"input_length": 1300.5},
     "negative id": MOONCAKE | {"hash_ids": [1, -2, 3]},
     "id too large": MOONCAKE | {"hash_ids": [1, 2**64, 3]},
@@ -353,7 +372,7 @@ class TestCsv:
         with pytest.raises(TraceError, match=r"t\.csv:1: the header .*--csv-columns"):
             self.rows(tmp_path, "when,what\n1,a\n")
 
-    @pytest.mark.parametrize("row", ["x,a", "-1,a", "nan,a", "1", "1,", '1,"a'])
+    @pytest.mark.parametrize("row", ["x,a", "-1,a", "nan,a", "1e17,a", "1", "1,", '1,"a'])
     def test_bad_rows(self, tmp_path: Path, row: str) -> None:
         with pytest.raises(TraceError, match=r"t\.csv:2: ."):
             self.rows(tmp_path, f"1,a\n{row}\n2,b\n")

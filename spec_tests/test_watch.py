@@ -4,8 +4,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from gc import collect
+from weakref import ref
 
 import pytest
+from attrs import evolve
 from typing_extensions import override
 
 from kvoffload import (
@@ -19,8 +22,10 @@ from kvoffload import (
     OffloadKey,
     PrepareStoreOutput,
     ReqContext,
+    RequestFinishedError,
     RequestOffloadingContext,
     ScheduleEndContext,
+    UnknownTicketError,
     make_offload_key,
 )
 from stateful_models import operations as op
@@ -86,6 +91,147 @@ def test_keys_that_can_be_read_once_reach_the_manager() -> None:
     output = watch.prepare_store(keys, ReqContext("r"))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert output is not None
     assert output.keys_to_store == [A, B]
+
+
+@pytest.mark.clause("FIN-2")
+def test_requests_are_told_by_their_contexts() -> None:
+    """REQ-3: a second context need not be announced, and one of the same id is another request."""
+    watch, _ = watched()
+    first, second = ReqContext("r"), ReqContext("r")
+    watch.on_new_request(first)
+    assert watch.prepare_store([A], first) is not None
+    watch.on_request_finished(first)
+    assert watch.prepare_store([B], second) is not None
+    assert watch.violations == []
+
+
+class NeverRefuses(CPUOffloadingManager):
+    """Takes everybody for a new request."""
+
+    @override
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        return None
+
+
+@pytest.mark.clause("FIN-2")
+def test_of_two_contexts_of_one_id_the_finished_one_is_convicted() -> None:
+    watch = WatchedManager(NeverRefuses(4), num_chunks=4)
+    first, second = ReqContext("r"), ReqContext("r")
+    for context in (first, second):
+        watch.on_new_request(context)
+    watch.on_request_finished(first)
+    watch.prepare_store([A], second)
+    assert watch.violations == []
+    watch.prepare_store([B], first)
+    assert [violation.clause for violation in watch.violations] == ["FIN-2"]
+
+
+def test_contexts_can_go_away() -> None:
+    watch, _ = watched()
+    context = ReqContext("r")
+    watch.prepare_store([A], context)
+    watch.on_request_finished(context)
+    gone = ref(context)
+    del context
+    collect()
+    assert gone() is None
+    # At the same address, most likely.
+    assert watch.prepare_store([B], ReqContext("r")) is not None
+    assert watch.violations == []
+
+
+@pytest.mark.clause("LOAD-5")
+def test_an_internal_load_goes_through_and_is_no_access() -> None:
+    watch, manager = watched()
+    context = ReqContext("r")
+    watch.on_new_request(context)
+    output = watch.prepare_store([A], ReqContext("other"))
+    assert output is not None
+    watch.complete_store([A], context, ticket=output.ticket)
+    watch.on_request_finished(context)
+    spec = watch.prepare_load([A], context, record_access=False)
+    assert isinstance(spec, CPULoadStoreSpec)
+    watch.complete_load([A], context, ticket=spec.ticket)
+    manager.check()
+    assert watch.violations == []
+    with pytest.raises(RequestFinishedError):
+        watch.prepare_load([A], context, record_access=True)
+    assert watch.violations == []
+    with pytest.raises(TypeError, match="record_access"):
+        WatchedManager(OfOthers(), num_chunks=2).prepare_load([A], context, record_access=True)
+
+
+class RefusesInternal(CPUOffloadingManager):
+    @override
+    def prepare_load(
+        self,
+        keys: Collection[OffloadKey],
+        req_context: ReqContext,
+        *,
+        record_access: bool = True,
+    ) -> CPULoadStoreSpec:
+        return super().prepare_load(keys, req_context)
+
+
+@pytest.mark.clause("LOAD-5")
+def test_a_manager_that_takes_an_internal_load_for_an_access_is_convicted() -> None:
+    watch = WatchedManager(RefusesInternal(2), num_chunks=2)
+    subject, other = ManagerSubject(watch), ReqContext("other")
+    output = watch.prepare_store([A], other)
+    assert output is not None
+    watch.complete_store([A], other, ticket=output.ticket)
+    for operation in (op.NewRequest("r"), op.FinishRequest("r")):
+        subject.perform(operation)
+    step = subject.perform(op.PrepareLoad("r", (A,), internal=True))
+    assert isinstance(step.error, RequestFinishedError)
+    assert str(step.operation) == "prepare_load(r, [a/0], record_access=False)"
+    assert [violation.clause for violation in watch.violations] == ["FIN-2"]
+
+
+@pytest.mark.clause("DONE-4")
+@pytest.mark.parametrize("ticket", [[], {}, "x", True, 1.5], ids=repr)
+def test_a_ticket_of_any_kind_reaches_the_manager(ticket: int) -> None:
+    watch, _ = watched()
+    context = ReqContext("r")
+    watch.prepare_store([A], context)
+    watch.prepare_store([B], context)
+    with pytest.raises(UnknownTicketError):
+        watch.complete_store([A], context, ticket=ticket)
+    with pytest.raises(UnknownTicketError):
+        watch.complete_load([A], context, ticket=ticket)
+    assert watch.violations == []
+
+
+class TicketsOfItsOwn(CPUOffloadingManager):
+    """Whose tickets are lists."""
+
+    @override
+    def prepare_store(
+        self, keys: Collection[OffloadKey], req_context: ReqContext
+    ) -> PrepareStoreOutput | None:
+        output = super().prepare_store(keys, req_context)
+        return None if output is None else evolve(output, ticket=None)
+
+    @override
+    def complete_store(
+        self,
+        keys: Collection[OffloadKey],
+        req_context: ReqContext,
+        success: bool = True,
+        *,
+        ticket: int | None = None,
+    ) -> None:
+        super().complete_store(keys, req_context, success)
+
+
+def test_a_manager_with_tickets_of_its_own_kind_is_not_convicted_for_them() -> None:
+    watch = WatchedManager(TicketsOfItsOwn(2), num_chunks=2)
+    context = ReqContext("r")
+    watch.prepare_store([A], context)
+    # Its callers know what it takes.
+    watch.complete_store([A], context, ticket=[0])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert watch.lookup(A, context) is LookupResult.HIT
+    assert watch.violations == []
 
 
 class OfOthers(OffloadingManager):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from kvoffload.keys import OffloadKey
 
@@ -73,6 +73,8 @@ class PolicyOperation(Operation):
 @frozen
 class _OfRequest(ManagerOperation):
     request: RequestId
+    # Which of a host's contexts it is, for hosts that have several under one id.
+    context: int | None = field(default=None, kw_only=True)
 
     def arguments(self) -> Iterable[str]:
         return (self.request,)
@@ -126,13 +128,18 @@ class Lookup(_OfRequest):
 
 @frozen
 class PrepareLoad(_OfKeys):
-    """`prepare_load`, later completed under the name `attempt`."""
+    """`prepare_load`, later completed under the name `attempt`.
+
+    An `internal` one, for a transfer of the host's own, is no access by the request (LOAD-5).
+    """
 
     verb: ClassVar[str] = "prepare_load"
     attempt: Attempt | None = None
+    internal: bool = field(default=False, kw_only=True)
 
     def arguments(self) -> Iterable[str]:
-        return (self.request, keys_text(self.keys), *_attempt_text(self.attempt))
+        access = ("record_access=False",) if self.internal else ()
+        return (self.request, keys_text(self.keys), *access, *_attempt_text(self.attempt))
 
 
 @frozen

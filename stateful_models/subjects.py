@@ -96,7 +96,9 @@ class ManagerSubject:
             case op.Lookup(request, key):
                 return manager.lookup(key, of(request))
             case op.PrepareLoad(request, keys, attempt):
-                loaded = loaded_from(manager.prepare_load(keys, of(request)))
+                prepare: Callable[..., LoadStoreSpec] = manager.prepare_load
+                options = {"record_access": False} if operation.internal else {}
+                loaded = loaded_from(prepare(keys, of(request), **options))
                 self._remember(attempt, loaded.ticket)
                 return loaded
             case op.CompleteLoad(request, keys, attempt):

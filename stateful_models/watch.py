@@ -7,8 +7,9 @@ never changes either. `replay --check` is this; so is a monitor.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from itertools import count
 
 from typing_extensions import override
 
@@ -24,10 +25,13 @@ from kvoffload import (
     RequestOffloadingContext,
     ScheduleEndContext,
 )
+from kvoffload.requests import PerRequest
 from stateful_models.account import Account
 from stateful_models.invariants import Invariant, manager_invariants
 from stateful_models.judge import Judge, Violation, keys_in_short
 from stateful_models.operations import (
+    NEVER_MADE,
+    Attempt,
     CompleteLoad,
     CompleteStore,
     FinishRequest,
@@ -64,7 +68,8 @@ class WatchedManager(OffloadingManager):
     known: without `num_chunks` nothing that depends on it is judged. `may_refuse`: its cache
     policy refuses by design. `invariants` replace the usual ones; one that raises becomes a
     violation under its own name and is not asked again. A key is judged by what the calls made of
-    it; a completion by its ticket where the manager gives any.
+    it; a request by its context, not by its id; a completion by its ticket where the manager gives
+    any.
 
     `violations` has the first hundred of every clause, `num_violations` counts all: once the books
     of the two sides differ, one mistake shows at many calls.
@@ -95,6 +100,8 @@ class WatchedManager(OffloadingManager):
             )
         self._judge = Judge(invariants, Account(num_chunks), keep_last=keep_last)
         self._tell = self._judge.judge
+        self._contexts: PerRequest[int] = PerRequest()
+        self._next_context = count()
 
     @property
     def checks(self) -> int:
@@ -108,7 +115,11 @@ class WatchedManager(OffloadingManager):
 
     @override
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
-        operation = NewRequest(req_context.req_id, req_context.kv_transfer_params)
+        operation = NewRequest(
+            req_context.req_id,
+            req_context.kv_transfer_params,
+            context=self._context(req_context),
+        )
         try:
             answer = self.manager.on_new_request(req_context)
         except Exception as error:
@@ -119,7 +130,7 @@ class WatchedManager(OffloadingManager):
 
     @override
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
-        operation = Lookup(req_context.req_id, key)
+        operation = Lookup(req_context.req_id, key, context=self._context(req_context))
         try:
             answer = self.manager.lookup(key, req_context)
         except Exception as error:
@@ -129,16 +140,31 @@ class WatchedManager(OffloadingManager):
         return answer
 
     @override
-    def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
+    def prepare_load(
+        self,
+        keys: Collection[OffloadKey],
+        req_context: ReqContext,
+        *,
+        record_access: bool | None = None,
+    ) -> LoadStoreSpec:
+        """`record_access` is passed on to a manager that knows it, and only where it is given."""
         keys = _reread(keys)
         request, named = req_context.req_id, tuple(keys)
+        context = self._context(req_context)
+        internal = record_access is False
+        # Not part of the interface.
+        prepare: Callable[..., LoadStoreSpec] = self.manager.prepare_load
         try:
-            spec = self.manager.prepare_load(keys, req_context)
+            if record_access is None:
+                spec = prepare(keys, req_context)
+            else:
+                spec = prepare(keys, req_context, record_access=record_access)
         except Exception as error:
-            self._failed(PrepareLoad(request, named), error)
+            self._failed(PrepareLoad(request, named, context=context, internal=internal), error)
             raise
         loaded = loaded_from(spec)
-        self._done(PrepareLoad(request, named, loaded.ticket), loaded)
+        operation = PrepareLoad(request, named, loaded.ticket, context=context, internal=internal)
+        self._done(operation, loaded)
         return spec
 
     @override
@@ -150,21 +176,25 @@ class WatchedManager(OffloadingManager):
         ticket: int | None = None,
     ) -> None:
         keys = _reread(keys)
-        operation = CompleteLoad(req_context.req_id, tuple(keys), ticket)
+        request, named = req_context.req_id, tuple(keys)
+        context = self._context(req_context)
         try:
             if ticket is None:
                 self.manager.complete_load(keys, req_context)
             else:
                 self.manager.complete_load(keys, req_context, ticket=ticket)
         except Exception as error:
-            self._failed(operation, error)
+            refused = _refused_attempt(ticket)
+            self._failed(CompleteLoad(request, named, refused, context=context), error)
             raise
+        accepted = _accepted_attempt(ticket)
+        operation = CompleteLoad(request, named, accepted, context=context)
         self._done(operation, None, visible_state(self.manager))
 
     @override
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         keys = _reread(keys)
-        operation = Touch(req_context.req_id, tuple(keys))
+        operation = Touch(req_context.req_id, tuple(keys), context=self._context(req_context))
         try:
             self.manager.touch(keys, req_context)
         except Exception as error:
@@ -178,16 +208,17 @@ class WatchedManager(OffloadingManager):
     ) -> PrepareStoreOutput | None:
         keys = _reread(keys)
         request, named = req_context.req_id, tuple(keys)
+        context = self._context(req_context)
         try:
             output = self.manager.prepare_store(keys, req_context)
         except Exception as error:
-            self._failed(PrepareStore(request, named), error)
+            self._failed(PrepareStore(request, named, context=context), error)
             raise
         if output is None:
-            self._done(PrepareStore(request, named), None)
+            self._done(PrepareStore(request, named, context=context), None)
         else:
             stored = stored_from(output)
-            self._done(PrepareStore(request, named, stored.ticket), stored)
+            self._done(PrepareStore(request, named, stored.ticket, context=context), stored)
         return output
 
     @override
@@ -200,20 +231,24 @@ class WatchedManager(OffloadingManager):
         ticket: int | None = None,
     ) -> None:
         keys = _reread(keys)
-        operation = CompleteStore(req_context.req_id, tuple(keys), success, ticket)
+        request, named = req_context.req_id, tuple(keys)
+        context = self._context(req_context)
         try:
             if ticket is None:
                 self.manager.complete_store(keys, req_context, success)
             else:
                 self.manager.complete_store(keys, req_context, success, ticket=ticket)
         except Exception as error:
-            self._failed(operation, error)
+            refused = _refused_attempt(ticket)
+            self._failed(CompleteStore(request, named, success, refused, context=context), error)
             raise
+        accepted = _accepted_attempt(ticket)
+        operation = CompleteStore(request, named, success, accepted, context=context)
         self._done(operation, None, visible_state(self.manager))
 
     @override
     def on_request_finished(self, req_context: ReqContext) -> None:
-        operation = FinishRequest(req_context.req_id)
+        operation = FinishRequest(req_context.req_id, context=self._context(req_context))
         try:
             self.manager.on_request_finished(req_context)
         except Exception as error:
@@ -282,7 +317,7 @@ class WatchedManager(OffloadingManager):
     def shutdown(self) -> None:
         self.manager.shutdown()
 
-    def violation_by(self, error: Exception) -> Violation | None:
+    def violation_by(self, error: BaseException) -> Violation | None:
         """The violation that reports `error`, which a call raised, if the last one did.
 
         None as well if it is one of too many to be kept.
@@ -298,6 +333,18 @@ class WatchedManager(OffloadingManager):
             ),
             None,
         )
+
+    def _context(self, req_context: ReqContext) -> int | None:
+        """A number for each context, as long as it lives: ids may come again, at a time even."""
+        number = self._contexts.get(req_context)
+        if number is None:
+            number = next(self._next_context)
+            try:
+                self._contexts.set(req_context, number)
+            except TypeError:
+                # One of a host's own kind, that no reference can follow: its id has to do.
+                return None
+        return number
 
     def _done(
         self, operation: Operation, result: Result, visible: Visible = NOTHING_VISIBLE
@@ -320,6 +367,16 @@ class WatchedManager(OffloadingManager):
             self._kept[violation.clause] += 1
             if self._kept[violation.clause] <= KEPT_VIOLATIONS:
                 self.violations.append(violation)
+
+
+def _accepted_attempt(ticket: object) -> Attempt | None:
+    """The attempt of a completion that went well: tickets of a manager's own kind tell nothing."""
+    return ticket if type(ticket) is int else None
+
+
+def _refused_attempt(ticket: object) -> Attempt | None:
+    """The attempt of a completion that was refused: what is no number was never given out."""
+    return ticket if ticket is None or type(ticket) is int else NEVER_MADE
 
 
 def _reread(keys: Collection[OffloadKey]) -> Collection[OffloadKey]:

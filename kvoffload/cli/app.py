@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Protocol, runtime_checkable
 
@@ -114,10 +115,15 @@ def _complain(message: str, status: int) -> int:
 
 
 def _say(message: str, status: int) -> int:
-    print(f"{PROGRAM}: {message}", file=sys.stderr)
+    # Without a standard error `print` would take standard output; with a full one, the status is
+    # all that can still be told.
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(f"{PROGRAM}: {message}", file=sys.stderr)
     return status
 
 
 def _drop_output() -> None:
     """Python would complain once more while it flushes at its own end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

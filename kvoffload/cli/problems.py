@@ -43,7 +43,7 @@ def describe(error: BaseException) -> str:
 
     Our own exceptions say everything in words; what they were raised from has the place.
     """
-    kind, words = type(error).__name__, in_one_line(str(error))
+    kind, words = type(error).__name__, in_one_line(_words_of(error))
     if isinstance(error, KVOffloadError):
         cause = error.__cause__
         return f"{kind}: {words}{f' ({describe(cause)})' if cause else ''}"
@@ -71,13 +71,25 @@ def place_of(error: BaseException) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """The text without line ends, and with the classes of a file as they were named."""
+    """The text without line ends, and with the classes of a file as they were named.
+
+    What no encoding has, as the bytes of a file name that is no text, is escaped.
+    """
+    text = text.encode("utf-8", "backslashreplace").decode()
     return _FILE_MODULE.sub(_as_named, _LINE_END.sub(" ", text.rstrip()))
 
 
 def counted(number: int, noun: str) -> str:
     """`1 chunk`, `2 chunks`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _words_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    # Somebody else's exception may be unable to say what it is about.
+    except Exception as another:
+        return f"(its words cannot be had: {type(another).__name__})"
 
 
 def _as_named(match: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -207,6 +208,9 @@ def replay(
     screen = open_screen(stderr=json == TO_STDOUT)
     stderr = open_screen(stderr=True)
     result_file = None if json is None or json == TO_STDOUT else ResultFile(json)
+    # So it is where the process was started without one.
+    if json == TO_STDOUT and sys.stdout is None:
+        raise UsageError(f"--json {TO_STDOUT}: standard output is closed")
     if invariant and not check:
         raise UsageError(f"--invariant {invariant[0]} needs --check")
     policies = [(name, find_policy(name)) for name in policy or POLICIES]

@@ -155,4 +155,4 @@ def _show_conviction(console: Console, outcome: Outcome) -> None:
         say(f"  ended early, after {counted(report.violations, 'violation')}")
     if report.error is not None and not error_shown:
         say(f"{whose} ended with an exception", "bold red")
-        say(f"  {report.error}")
+        say(f"  raised {report.error}")

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import frozen
 
-from kvoffload.cli.problems import FILE_MODULE, UsageError, describe, in_one_line
+from kvoffload.cli.foreign import failing_as
+from kvoffload.cli.problems import FILE_MODULE, UsageError, in_one_line
 from kvoffload.cpu.manager import CPUOffloadingManager
 from kvoffload.errors import KVOffloadError, UnknownPolicyError
 from kvoffload.manager import OffloadingManager
@@ -49,25 +50,30 @@ def find_policy(target: str) -> Policy:
 
     Raises UsageError when there is no such policy, or when it is none.
     """
-    try:
-        if ":" in target:
-            return check_policy_cls(_find_class(target))
-        CachePolicyFactory.get_cache_policy_cls(target)
-    except UnknownPolicyError:
-        raise UsageError(
-            f"--policy {target}: not registered ({', '.join(CachePolicyFactory.names())} are); "
-            "one of your own is named pkg.mod:Class or file.py:Class"
-        ) from None
-    except KVOffloadError as error:
-        raise UsageError(f"--policy {target}: {in_one_line(str(error))}") from error
+    with failing_as(f"--policy {target}"):
+        try:
+            if ":" in target:
+                return check_policy_cls(_find_class(target))
+            CachePolicyFactory.get_cache_policy_cls(target)
+        except UnknownPolicyError:
+            raise UsageError(
+                f"--policy {target}: not registered ({', '.join(CachePolicyFactory.names())} "
+                "are); one of your own is named pkg.mod:Class or file.py:Class"
+            ) from None
+        except KVOffloadError as error:
+            raise UsageError(f"--policy {target}: {in_one_line(str(error))}") from error
     return target
 
 
-def refuses_by_design(policy: Policy) -> bool:
-    """Whether the policy declares that its `evict` may refuse (POL-3)."""
+def refuses_by_design(policy: Policy, policy_name: str) -> bool:
+    """Whether the policy declares that its `evict` may refuse (POL-3).
+
+    Raises UsageError when it raises instead of telling.
+    """
     found = CachePolicyFactory.get_cache_policy_cls(policy) if isinstance(policy, str) else policy
-    # A policy need not derive from ours, and then may lack the declaration.
-    return getattr(found, "may_refuse", None) is not None
+    with failing_as(f"--policy {policy_name}: may_refuse cannot be read"):
+        # A policy need not derive from ours, and then may lack the declaration.
+        return bool(getattr(found, "may_refuse", None))
 
 
 def find_manager(target: str | None) -> ManagerMaker:
@@ -77,13 +83,14 @@ def find_manager(target: str | None) -> ManagerMaker:
     """
     if target is None:
         return CPUOffloadingManager
-    found = _find_class(target)
-    if not issubclass(found, OffloadingManager):
-        raise UsageError(f"--manager {target}: not a subclass of OffloadingManager")
-    if isabstract(found):
-        missing = ", ".join(sorted(found.__abstractmethods__))
-        raise UsageError(f"--manager {target}: it lacks {missing}")
-    return found
+    with failing_as(f"--manager {target}"):
+        found = _find_class(target)
+        if not issubclass(found, OffloadingManager):
+            raise UsageError(f"--manager {target}: not a subclass of OffloadingManager")
+        if isabstract(found):
+            missing = ", ".join(sorted(found.__abstractmethods__))
+            raise UsageError(f"--manager {target}: it lacks {missing}")
+        return found
 
 
 def make_manager(
@@ -99,17 +106,14 @@ def make_manager(
 
     Raises UsageError when it, or the policy that it builds, raises.
     """
-    try:
-        # Only what differs from the default, for managers that know fewer options.
-        options = {} if store_threshold == 1 else {"store_threshold": store_threshold}
+    # Ours builds with these arguments, so where it is not built the policy is to blame.
+    ours = maker is CPUOffloadingManager
+    whose = f"--policy {policy_name}" if ours else f"--manager {manager_name}"
+    with_what = "" if ours else f" with {policy_name}"
+    # Only what differs from the default, for managers that know fewer options.
+    options = {} if store_threshold == 1 else {"store_threshold": store_threshold}
+    with failing_as(f"{whose}: cannot be built{with_what}"):
         return maker(chunks, cache_policy=policy, enable_events=True, **options)
-    # Somebody else's constructor may raise anything.
-    except Exception as error:
-        # Ours builds with these arguments, so it is the policy that does not.
-        ours = maker is CPUOffloadingManager
-        whose = f"--policy {policy_name}" if ours else f"--manager {manager_name}"
-        with_what = "" if ours else f" with {policy_name}"
-        raise UsageError(f"{whose}: cannot be built{with_what}: {describe(error)}") from error
 
 
 def find_invariant(target: str) -> InvariantTarget:
@@ -120,14 +124,15 @@ def find_invariant(target: str) -> InvariantTarget:
     # The judge is imported only by those who ask for it.
     from stateful_models.invariants import Invariant
 
-    found = _find_class(target)
-    if not issubclass(found, Invariant):
-        raise UsageError(f"--invariant {target}: not a subclass of stateful_models' Invariant")
-    # Of which subject's books it is an invariant shows when it judges.
-    of_managers: type[Invariant[Account]] = found
-    if isabstract(of_managers):
-        missing = ", ".join(sorted(of_managers.__abstractmethods__))
-        raise UsageError(f"--invariant {target}: it lacks {missing}")
+    with failing_as(f"--invariant {target}"):
+        found = _find_class(target)
+        if not issubclass(found, Invariant):
+            raise UsageError(f"--invariant {target}: not a subclass of stateful_models' Invariant")
+        # Of which subject's books it is an invariant shows when it judges.
+        of_managers: type[Invariant[Account]] = found
+        if isabstract(of_managers):
+            missing = ", ".join(sorted(of_managers.__abstractmethods__))
+            raise UsageError(f"--invariant {target}: it lacks {missing}")
     invariant = InvariantTarget(target, of_managers)
     make_invariant(invariant)
     return invariant
@@ -135,13 +140,8 @@ def find_invariant(target: str) -> InvariantTarget:
 
 def make_invariant(target: InvariantTarget) -> Invariant[Account]:
     """A new instance. Raises UsageError when its constructor raises."""
-    try:
+    with failing_as(f"--invariant {target.name}: cannot be built"):
         return target.make()
-    # As above.
-    except Exception as error:
-        raise UsageError(
-            f"--invariant {target.name}: cannot be built: {describe(error)}"
-        ) from error
 
 
 def _find_class(target: str) -> type[object]:
@@ -163,13 +163,11 @@ def _import(name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{name}: cannot be imported: {error}") from error
-    # Somebody else's module may raise anything while it is imported, and may even exit.
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"{name}: cannot be imported: {describe(error)}") from error
+    with failing_as(f"{name}: cannot be imported"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise UsageError(f"{name}: cannot be imported: {error}") from error
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -188,13 +186,12 @@ def _load_file(path: Path) -> ModuleType:
     # Classes look their own module up there while they are being made.
     sys.modules[name] = module
     try:
-        with _first_on_path(str(full.parent)):
+        with failing_as(f"{path}: cannot be loaded"), _first_on_path(str(full.parent)):
             spec.loader.exec_module(module)
-    # As above.
-    except (Exception, SystemExit) as error:
-        words = describe(error)
-        del sys.modules[name]
-        raise UsageError(f"{path}: cannot be loaded: {words}") from error
+    # Only now: until it is described, an error may speak of the module by its name.
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
     return module
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from kvoffload.cli.problems import describe, place_of
+from kvoffload.cli.foreign import off_stdout
+from kvoffload.cli.problems import ReaderLeftError, describe, place_of
 from kvoffload.cli.targets import (
     DEFAULT_MANAGER,
     InvariantTarget,
@@ -22,7 +23,7 @@ from kvoffload.errors import TraceError
 from kvoffload.manager import OffloadingManager
 from kvoffload.replay.capacity import Capacity
 from kvoffload.replay.counts import Counts
-from kvoffload.replay.driver import Replay
+from kvoffload.replay.driver import Replay, check_disturbances
 from kvoffload.replay.model import CostModel
 from kvoffload.replay.report import Judgement, Report, Setting, make_report
 from kvoffload.replay.request import TraceRequest
@@ -38,7 +39,8 @@ MAX_VIOLATIONS = 10_000
 
 @frozen
 class Conditions:
-    """What all runs of one command share."""
+    """What all runs of one command share. Raises InvalidValueError for a rate or a time that no
+    run could use."""
 
     trace: Trace
     survey: Survey
@@ -51,6 +53,9 @@ class Conditions:
     resets: Sequence[float] = ()
     check: bool = False
     invariants: Sequence[InvariantTarget] = ()
+
+    def __attrs_post_init__(self) -> None:
+        check_disturbances(self.fail_rate, self.resets)
 
 
 @frozen
@@ -73,11 +78,12 @@ class Outcome:
 
 
 class _Stopwatch:
-    """Hands requests on and keeps the time that reading them took."""
+    """Hands requests on and keeps the time that reading them took, and what stopped it."""
 
     def __init__(self, requests: Iterator[TraceRequest]) -> None:
         self._requests = requests
         self.seconds = 0.0
+        self.stopped: TraceError | None = None
 
     def __iter__(self) -> _Stopwatch:
         return self
@@ -86,6 +92,9 @@ class _Stopwatch:
         begun = time.perf_counter()
         try:
             return next(self._requests)
+        except TraceError as error:
+            self.stopped = error
+            raise
         finally:
             self.seconds += time.perf_counter() - begun
 
@@ -100,8 +109,8 @@ def run_trial(
 ) -> Outcome:
     """Replay the trace once.
 
-    An exception out of the manager or its policy ends the run and stands in the report; one of
-    the trace (TraceError) and what cannot be built (UsageError) are raised.
+    An exception out of the manager or its policy, an exit too, ends the run and stands in the
+    report; one of the trace (TraceError) and what cannot be built (UsageError) are raised.
     """
     manager = make_manager(
         conditions.maker,
@@ -111,21 +120,13 @@ def run_trial(
         policy,
         store_threshold=conditions.store_threshold,
     )
-    watched = _watch(manager, chunks, policy, conditions) if conditions.check else None
+    watched = _watch(manager, chunks, policy_name, policy, conditions) if conditions.check else None
 
     def proceed(counts: Counts) -> bool:
         on_progress(counts)
         return watched is None or watched.num_violations < MAX_VIOLATIONS
 
-    replay = Replay(
-        manager if watched is None else watched,
-        conditions.model,
-        fail_rate=conditions.fail_rate,
-        seed=conditions.seed,
-        resets=conditions.resets,
-        signatures=manager,
-        proceed=proceed,
-    )
+    counts = Counts()
     error: str | None = None
     ended_by: Violation | None = None
     place = ""
@@ -133,12 +134,27 @@ def run_trial(
         requests = _Stopwatch(iter(reading))
         begun = time.perf_counter()
         try:
-            replay.run(requests)
-            (manager if watched is None else watched).shutdown()
-        except TraceError:
+            # Before the first call already, what the manager shows of itself may raise.
+            with off_stdout():
+                subject = manager if watched is None else watched
+                replay = Replay(
+                    subject,
+                    conditions.model,
+                    fail_rate=conditions.fail_rate,
+                    seed=conditions.seed,
+                    resets=conditions.resets,
+                    signatures=manager,
+                    proceed=proceed,
+                )
+                counts = replay.counts
+                replay.run(requests)
+                subject.shutdown()
+        except (KeyboardInterrupt, ReaderLeftError):
             raise
-        # What is on trial may raise anything, and the others still want to be tried.
-        except Exception as raised:
+        # What is on trial may raise anything, and exit; the others still want to be tried.
+        except BaseException as raised:
+            if raised is requests.stopped:
+                raise
             error, place = _in_words(raised), place_of(raised)
             ended_by = None if watched is None else watched.violation_by(raised)
         seconds = time.perf_counter() - begun - requests.seconds
@@ -157,7 +173,7 @@ def run_trial(
     )
     report = make_report(
         setting,
-        replay.counts,
+        counts,
         conditions.survey,
         judgement,
         seconds=seconds,
@@ -167,7 +183,7 @@ def run_trial(
     return Outcome(report, violations, ended_by, place)
 
 
-def _in_words(error: Exception) -> str:
+def _in_words(error: BaseException) -> str:
     # Only here and where something is judged are keys to be shown as the judge shows them.
     from stateful_models.judge import keys_in_short
 
@@ -175,13 +191,18 @@ def _in_words(error: Exception) -> str:
 
 
 def _watch(
-    manager: OffloadingManager, chunks: int, policy: Policy, conditions: Conditions
+    manager: OffloadingManager,
+    chunks: int,
+    policy_name: str,
+    policy: Policy,
+    conditions: Conditions,
 ) -> WatchedManager:
     # The judge is imported only by those who ask for it.
     from stateful_models.invariants import manager_invariants
     from stateful_models.watch import WatchedManager
 
-    threshold, may_refuse = conditions.store_threshold, refuses_by_design(policy)
+    threshold = conditions.store_threshold
+    may_refuse = refuses_by_design(policy, policy_name)
     usual = manager_invariants(store_threshold=threshold, enable_events=True, may_refuse=may_refuse)
     return WatchedManager(
         manager,

@@ -15,10 +15,13 @@ _UNITS: dict[str, int] = {"": 1, "b": 1}
 for _power, _prefix in enumerate("kmgt", 1):
     _UNITS[f"{_prefix}b"] = 1000**_power
     _UNITS[f"{_prefix}ib"] = 1024**_power
-# Groups of three digits may be set apart.
+# Groups of three digits may be set apart. No cache is so large that it takes more digits, and
+# thousands of them could not be converted.
 _AMOUNT = re.compile(
-    r"((?:[0-9]{1,3}(?:[,_][0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)\s*([a-zA-Z%]*)", re.ASCII
+    r"((?:[0-9]{1,3}(?:[,_][0-9]{3}){1,5}|[0-9]{1,18})(?:\.[0-9]{1,18})?)\s*([a-zA-Z%]*)",
+    re.ASCII,
 )
+_SHOWN = 40
 
 
 def _amount(text: str) -> tuple[str, str] | None:
@@ -27,11 +30,17 @@ def _amount(text: str) -> tuple[str, str] | None:
     return None if match is None else (re.sub("[,_]", "", match[1]), match[2].lower())
 
 
+def in_short(value: str | int) -> str:
+    """The value, or the beginning of a long one: what is refused is shown, within bounds."""
+    text = str(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
 def parse_bytes(field: str, text: str) -> int:
     """Bytes of `64MiB`, `1.5GB` or `4,096`. Raises InvalidValueError for anything else."""
     amount = _amount(text)
     if amount is None or amount[1] not in _UNITS:
-        raise InvalidValueError(field, text, "bytes, such as 4096, 64MiB or 1.5GB")
+        raise InvalidValueError(field, in_short(text), "bytes, such as 4096, 64MiB or 1.5GB")
     return math.floor(Fraction(amount[0]) * _UNITS[amount[1]])
 
 
@@ -63,7 +72,7 @@ class Capacity:
             return cls(text, size_bytes=parse_bytes("capacity", text))
         raise InvalidValueError(
             "capacity",
-            text,
+            in_short(text),
             f"a number of chunks, a size such as 8GiB, a share such as 5%, or {INFINITE}",
         )
 

@@ -60,11 +60,7 @@ class Replay:
         signatures: OffloadingManager | None = None,
         proceed: Callable[[Counts], bool] | None = None,
     ) -> None:
-        if not 0 <= fail_rate <= 1:
-            raise InvalidValueError("fail_rate", fail_rate, "in [0, 1]")
-        for time in resets:
-            if not 0 <= time < float("inf"):
-                raise InvalidValueError("resets", time, "seconds, finite and not negative")
+        check_disturbances(fail_rate, resets)
         self.counts: Counts = Counts()
         self._manager = manager
         self._model = model
@@ -382,6 +378,15 @@ class Replay:
             self._flushing -= 1
             if not self._flushing:
                 self._manager.on_reset_flushed()
+
+
+def check_disturbances(fail_rate: float, resets: Sequence[float]) -> None:
+    """Raise InvalidValueError for a share of failing stores, or a time of a reset, that is none."""
+    if not 0 <= fail_rate <= 1:
+        raise InvalidValueError("fail_rate", fail_rate, "in [0, 1]")
+    for time in resets:
+        if not 0 <= time < float("inf"):
+            raise InvalidValueError("resets", time, "seconds, finite and not negative")
 
 
 def _take_tickets(manager: OffloadingManager) -> bool:

@@ -19,16 +19,23 @@ BARE_CHUNK_BYTES = 2 * 1024**2
 """A chunk where the trace knows no tokens: sixteen tokens of the same model."""
 
 
+LARGEST = 1e100
+"""Of rates and sizes; so many chunks of such a size still are a number that a float can hold."""
+
+
 def _positive(_: object, attribute: object, value: float) -> None:
-    if not 0 < value < float("inf"):
-        raise InvalidValueError(getattr(attribute, "name", "rate"), value, "positive and finite")
+    if not 0 < value <= LARGEST:
+        raise InvalidValueError(
+            getattr(attribute, "name", "rate"), value, f"positive and at most {LARGEST:g}"
+        )
 
 
 @frozen
 class CostModel:
     """Durations. Prefill takes its tokens over `prefill_rate`, each request as if alone. A
     transfer takes its chunks' bytes over `transfer_rate`; loads follow each other in one lane,
-    stores in another. Raises InvalidValueError for a rate or size that is not positive.
+    stores in another. Raises InvalidValueError for a rate or size that is not positive or
+    beyond LARGEST.
     """
 
     prefill_rate: float = field(default=PREFILL_RATE, validator=_positive)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Some editors begin a file of text with it; it is part of no line."""
 CHUNK_BYTES = 1 << 18
 SKIP_HINT = "--skip-bad-lines leaves such out"
 # What a decompressor raises for a damaged or cut stream, beside the ZstdError of _ZstdStream.
@@ -57,6 +59,8 @@ class Source:
         try:
             for line in self._stream:
                 number += 1
+                if number == 1:
+                    line = line.removeprefix(BYTE_ORDER_MARK)
                 line = line.strip()
                 if line:
                     yield number, line

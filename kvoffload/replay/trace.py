@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -79,7 +80,9 @@ class TraceReading:
 
     def __init__(self, trace: Trace) -> None:
         self._source = open_source(trace.path, skip_bad=trace.skip_bad)
-        self._requests = islice(trace.reader.read(self._source), trace.limit)
+        # No file has more than `islice` counts.
+        limit = None if trace.limit is None else min(trace.limit, sys.maxsize)
+        self._requests = islice(trace.reader.read(self._source), limit)
 
     @property
     def skipped(self) -> int:

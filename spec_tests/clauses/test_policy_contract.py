@@ -240,7 +240,7 @@ def held_keys(policy: CachePolicy) -> int:
     """How many keys can be reached from a policy's attributes."""
     found: set[OffloadKey] = set()
     seen: set[int] = set()
-    todo: list[object] = [vars(policy)]
+    todo: list[object] = list(vars(policy).values())
     while todo:
         item = todo.pop()
         if id(item) in seen or isinstance(item, (type, ModuleType, FunctionType, MethodType)):

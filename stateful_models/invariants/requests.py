@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from attrs import define, field
 
@@ -23,6 +23,9 @@ from stateful_models.operations import (
 )
 from stateful_models.steps import Loaded, Step, Stored
 
+_Who: TypeAlias = tuple[RequestId, int | None]
+"""A request: the id alone does not tell, where a host has several contexts under one."""
+
 KEPT = 1024
 """How many finished requests are remembered."""
 
@@ -38,15 +41,16 @@ class _Sight:
 class Requests(Invariant[Account]):
     """FIN-2.
 
-    A refused offer does not tell which keys a threshold admitted, and an id that comes again
-    not whether it is another request; there nothing is held against the manager.
+    A refused offer does not tell which keys a threshold admitted, and a request that is announced
+    again not whether it is another; there nothing is held against the manager. An internal load
+    is no access, whoever makes it.
     """
 
     clauses: ClassVar[tuple[str, ...]] = ("FIN-2",)
 
     def __init__(self) -> None:
-        self._live: dict[RequestId, _Sight] = {}
-        self._finished: dict[RequestId, _Sight | None] = {}
+        self._live: dict[_Who, _Sight] = {}
+        self._finished: dict[_Who, _Sight | None] = {}
 
     def judge(self, step: Step, books: Account) -> Iterable[Finding]:
         operation = step.operation
@@ -64,26 +68,34 @@ class Requests(Invariant[Account]):
             self._live.clear()
             self._finished.clear()
         elif isinstance(operation, NewRequest):
-            if operation.request in self._finished:
-                self._finished[operation.request] = None
+            who = (operation.request, operation.context)
+            if who in self._finished:
+                self._finished[who] = None
             else:
-                self._live.setdefault(operation.request, _Sight())
-        elif isinstance(operation, FinishRequest) and operation.request in self._live:
-            self._finished[operation.request] = self._live.pop(operation.request)
-            while len(self._finished) > KEPT:
-                del self._finished[next(iter(self._finished))]
+                self._live.setdefault(who, _Sight())
+        elif isinstance(operation, FinishRequest):
+            who = (operation.request, operation.context)
+            if who in self._live:
+                self._finished[who] = self._live.pop(who)
+                while len(self._finished) > KEPT:
+                    del self._finished[next(iter(self._finished))]
 
     def _prepared(
         self, operation: PrepareLoad | PrepareStore, step: Step, books: Account
     ) -> Iterator[Finding]:
         request = operation.request
-        if request not in self._finished:
+        if isinstance(operation, PrepareLoad) and operation.internal:
+            if isinstance(step.error, RequestFinishedError):
+                yield Finding("FIN-2", f"{request} was refused an internal load, no access")
+            return
+        who = (request, operation.context)
+        if who not in self._finished:
             if isinstance(step.error, RequestFinishedError):
                 yield Finding("FIN-2", f"{request} was refused as finished, and has not finished")
             elif step.error is None:
-                self._see(self._live.setdefault(request, _Sight()), operation, step, books)
+                self._see(self._live.setdefault(who, _Sight()), operation, step, books)
             return
-        before = self._finished[request]
+        before = self._finished[who]
         if before is None:
             return
         if isinstance(step.error, RequestFinishedError):

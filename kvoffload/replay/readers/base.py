@@ -10,6 +10,9 @@ from typing import ClassVar
 from kvoffload.replay.request import TraceRequest
 from kvoffload.replay.streams import Source
 
+MAX_NUMBER = 2**53
+"""Of times and tokens: up to here a float, and with it the clock, holds every whole number."""
+
 
 class TraceFormat(Enum):
     """The formats that can be read, by the names their authors use."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -11,12 +12,16 @@ from attrs import frozen
 from typing_extensions import override
 
 from kvoffload.errors import InvalidValueError, TraceError
-from kvoffload.replay.readers.base import TraceFormat, TraceReader
+from kvoffload.replay.capacity import in_short
+from kvoffload.replay.readers.base import MAX_NUMBER, TraceFormat, TraceReader
 from kvoffload.replay.request import TraceRequest
 from kvoffload.replay.streams import Source
 
 TIME_NAMES = frozenset({"time", "timestamp", "clock_time", "real_time", "ts"})
 ID_NAMES = frozenset({"id", "obj_id", "object_id", "obj", "object", "key", "lbn"})
+
+# More columns than this are in no row, and thousands of digits could not be converted.
+_COLUMN = re.compile(r"[0-9]{1,9}")
 
 
 @frozen
@@ -35,11 +40,13 @@ class CsvLayout:
         columns: dict[str, int] = {}
         for part in text.split(","):
             name, _, value = part.partition("=")
-            if not value.strip().isdecimal() or int(value) < 1:
+            if _COLUMN.fullmatch(value.strip()) is None or int(value) < 1:
                 break
             columns[name.strip()] = int(value)
         if set(columns) != {"time-col", "obj-id-col"} or len(text.split(",")) != 2:
-            raise InvalidValueError("csv columns", text, "time-col=N,obj-id-col=M, from 1")
+            raise InvalidValueError(
+                "csv columns", in_short(text), "time-col=N,obj-id-col=M, from 1"
+            )
         return cls(columns["time-col"], columns["obj-id-col"])
 
 
@@ -110,8 +117,10 @@ def _access(
         source.refuse(str(number), f"{len(row)} column(s), needs {needed}")
         return None
     time_text, object_id = row[layout.time_column - 1], row[layout.id_column - 1].strip()
-    if not _is_number(time_text) or float(time_text) < 0:
-        source.refuse(str(number), f"time must be seconds, not negative, got {time_text!r}")
+    if not _is_number(time_text) or not 0 <= float(time_text) <= MAX_NUMBER:
+        source.refuse(
+            str(number), f"time must be seconds, not negative, up to 2**53, got {time_text!r}"
+        )
         return None
     if not object_id:
         source.refuse(str(number), "the object id is empty")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import TypeVar
 
 import msgspec
 
 from kvoffload.errors import TraceError
-from kvoffload.replay.readers.base import TraceFormat
+from kvoffload.replay.capacity import in_short
+from kvoffload.replay.readers.base import MAX_NUMBER, TraceFormat
 from kvoffload.replay.streams import Source
 
 LineT = TypeVar("LineT")
 MAX_BLOCK_ID = 2**64 - 1
+# Lists within lists, thousands deep, are more than the decoder follows.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class _Fields(msgspec.Struct):
@@ -35,7 +37,7 @@ def detect(source: Source) -> TraceFormat:
     for number, line in source.lines():
         try:
             fields = _FIELDS_DECODER.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             why = f"the JSON of this line is no object: {error}"
         else:
             if fields.hash_ids is not msgspec.UNSET and fields.timestamp is not msgspec.UNSET:
@@ -52,7 +54,7 @@ def decode(
     """The line as its typed struct, or None after it was refused."""
     try:
         return decoder.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         source.refuse(str(number), f"the JSON of this line cannot be read: {error}")
         return None
 
@@ -64,12 +66,13 @@ def complaint(
 
     Fewer ids than blocks are accepted: the tokens they leave out are computed, never cached.
     """
-    if not (math.isfinite(timestamp) and timestamp >= 0):
-        return f"timestamp must be finite and not negative, got {timestamp!r}"
-    if input_length < 0 or output_length < 0:
-        return f"lengths must not be negative, got {input_length} and {output_length}"
+    if not 0 <= timestamp <= MAX_NUMBER:
+        return f"timestamp must be in [0, 2**53], got {timestamp!r}"
+    if not (0 <= input_length <= MAX_NUMBER and 0 <= output_length <= MAX_NUMBER):
+        got = f"{in_short(input_length)} and {in_short(output_length)}"
+        return f"lengths must be in [0, 2**53], got {got}"
     if ids and not (min(ids) >= 0 and max(ids) <= MAX_BLOCK_ID):
-        return f"hash_ids must be in [0, 2**64), got {min(ids)} to {max(ids)}"
+        return f"hash_ids must be in [0, 2**64), got {in_short(min(ids))} to {in_short(max(ids))}"
     blocks = -(-input_length // block_tokens)
     if len(ids) > blocks:
         return (
