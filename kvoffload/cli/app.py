@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Protocol, runtime_checkable
+from typing import Annotated, Protocol, TextIO, runtime_checkable
 
 import typer
 
@@ -91,7 +90,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _say("interrupted", EXIT_INTERRUPTED)
     except (ReaderLeftError, BrokenPipeError):
-        _drop_output()
+        _drop_output(sys.stdout)
         return EXIT_BROKEN_PIPE
     except Exception as error:
         if isinstance(error, _Misuse):
@@ -99,7 +98,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # What is on trial, the trace and files are spoken for elsewhere; an error of writing to
         # what is open already names no file.
         if isinstance(error, OSError) and error.filename is None:
-            _drop_output()
+            _drop_output(sys.stdout)
             return _complain(f"output cannot be written: {error.strerror or error}", EXIT_OUTPUT)
         raise
     return status if isinstance(status, int) else 0
@@ -118,12 +117,14 @@ def _say(message: str, status: int) -> int:
     # Without a standard error `print` would take standard output; with a full one, the status is
     # all that can still be told.
     if sys.stderr is not None:
-        with suppress(OSError):
-            print(f"{PROGRAM}: {message}", file=sys.stderr)
+        try:
+            print(f"{PROGRAM}: {message}", file=sys.stderr, flush=True)
+        except OSError:
+            _drop_output(sys.stderr)
     return status
 
 
-def _drop_output() -> None:
-    """Python would complain once more while it flushes at its own end."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _drop_output(stream: TextIO | None) -> None:
+    """Python would complain once more, with a status of its own, when it flushes at its end."""
+    if stream is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -197,11 +197,18 @@ def _load_file(path: Path) -> ModuleType:
 
 @contextmanager
 def _first_on_path(folder: str) -> Generator[None]:
-    """Let what is loaded meanwhile import what lies in `folder`, as a program there could."""
+    """Let what is loaded meanwhile import what lies in `folder`, as a program there could.
+
+    Nothing is written beside it: bytecode is told from newer source by whole seconds, and whoever
+    works on a policy saves and tries within one.
+    """
     sys.path.insert(0, folder)
+    writes_bytecode = not sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     try:
         yield
     finally:
+        sys.dont_write_bytecode = not writes_bytecode
         # The file may have changed the path too.
         if folder in sys.path:
             sys.path.remove(folder)
