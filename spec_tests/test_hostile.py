@@ -201,6 +201,25 @@ def test_an_interrupted_hook_leaves_the_books_as_they_were() -> None:
     put(manager, [key(1)])
 
 
+class Unspeakable(LRUCachePolicy):
+    class Error(Exception):
+        @override
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    @override
+    def touch(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
+        raise self.Error
+
+
+@pytest.mark.clause("STORE-10")
+def test_an_exception_without_a_text_is_told_by_its_name() -> None:
+    manager = CPUOffloadingManager(2, Unspeakable)
+    with pytest.raises(PolicyContractError, match="it raised Error") as caught:
+        manager.touch([key(1)], ReqContext("t"))
+    assert isinstance(caught.value.__cause__, Unspeakable.Error)
+
+
 class OnlyOnce(LRUCachePolicy):
     made = 0
 

@@ -166,7 +166,7 @@ class PolicyGuard:
                 and len(set(keys)) == needed
             )
         except Exception as error:
-            what = f"its answer is no list of keys and chunks: {type(error).__name__}: {error}"
+            what = f"its answer is no list of keys and chunks: {_described(error)}"
             self._break("POL-2", what, error)
         except BaseException as error:
             self._fail(error)
@@ -240,7 +240,7 @@ class PolicyGuard:
         if error is self._reentry:
             self._broken = self._reentry
         elif isinstance(error, Exception):
-            self._break("POL-7", f"it raised {type(error).__name__}: {error}", error)
+            self._break("POL-7", f"it raised {_described(error)}", error)
         else:
             what = f"it was interrupted by {type(error).__name__}"
             self._broken = PolicyContractError(self._hooks.name, str(self.running), "POL-7", what)
@@ -252,3 +252,11 @@ class PolicyGuard:
         self._broken = PolicyContractError(self._hooks.name, str(self.running), clause, what)
         self.running = None
         raise self._broken from cause
+
+
+def _described(error: Exception) -> str:
+    """The exception by name and text; by name alone where its own text cannot be had."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
