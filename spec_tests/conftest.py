@@ -35,9 +35,10 @@ hypothesis.settings.register_profile(
     stateful_step_count=100,
     print_blob=True,
 )
-# Beside the editor: few, other ones every time; failures are remembered in .hypothesis.
+# Beside the editor: as many as in CI, other ones every time; failures are remembered in
+# .hypothesis.
 hypothesis.settings.register_profile(
-    "dev", BASE, derandomize=False, max_examples=20, stateful_step_count=30
+    "dev", BASE, derandomize=False, max_examples=60, stateful_step_count=40
 )
 # `pytest --hypothesis-profile=NAME` is applied after this and wins.
 hypothesis.settings.load_profile("ci")

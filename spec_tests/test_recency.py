@@ -58,6 +58,23 @@ def test_contexts_may_go_in_the_middle_of_an_eviction() -> None:
     policy.check()
 
 
+def test_a_key_may_be_accessed_again_at_another_position() -> None:
+    policy = LRUCachePolicy(4)
+    earlier, context = ReqContext("earlier"), ReqContext("request")
+    for number in range(3):
+        stored(policy, number, earlier)
+    for number, end in ((0, 128), (1, 176)):
+        context.set_offload_key_position(key(number), end)
+        policy.on_request_access([key(number)], context)
+    context.set_offload_key_position(key(2), 96)
+    context.set_offload_key_position(key(1), 16)
+    policy.on_request_access([key(2), key(1)], context)
+    policy.check()
+    victims = policy.evict(3, set())
+    assert victims is not None
+    assert [victim for victim, _ in victims] == [key(0), key(2), key(1)]
+
+
 def test_requests_that_insert_nothing_leave_a_sound_order() -> None:
     """Their markers stand side by side."""
     policy = LRUCachePolicy(4)

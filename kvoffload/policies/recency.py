@@ -208,8 +208,10 @@ class RecencyList:
             self._move_to_newest(nodes, run.number)
             run.last_placed = nodes[-1]
         else:
+            # All of them first: one that stays in the run has another `end` now than its place.
             for node in nodes:
                 self.detach(node)
+            for node in nodes:
                 self.insert_into_run(run, node)
 
     def extend_run(self, run: Run, nodes: Sequence[Node]) -> None:
