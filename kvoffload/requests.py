@@ -92,9 +92,6 @@ class PerRequest(Generic[T]):
         """Keep nothing any more."""
         self._kept.clear()
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
 
 class OffloadPolicy(Enum):
     """How much of a request is offered for storing."""

@@ -11,7 +11,7 @@ from operator import is_
 from typing import NoReturn
 
 from kvoffload.errors import PolicyContractError
-from kvoffload.keys import OffloadKey
+from kvoffload.keys import ONLY_BYTES, OffloadKey
 from kvoffload.policies.base import CachePolicy, ChunkStatus
 from kvoffload.policies.hooks import PolicyHooks
 from kvoffload.requests import ReqContext
@@ -159,7 +159,7 @@ class PolicyGuard:
             # Each test is a loop in C; what exactly is wrong is found out only if something is.
             sound = (
                 len(keys) == needed
-                and set(map(type, keys)) == {bytes}
+                and ONLY_BYTES.issuperset(map(type, keys))
                 and all(map(is_, map(self._find, keys), chunks))
                 and not [chunk for chunk in chunks if chunk.ref_cnt]
                 and offer.isdisjoint(keys)

@@ -8,7 +8,7 @@ parked, markers included.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from itertools import pairwise
 from weakref import ref
 
@@ -92,19 +92,6 @@ class RecencyList:
         newest.newer = head.older = node
         node.older = newest
         node.newer = head
-
-    def append_all(self, nodes: Iterable[Node]) -> None:
-        """Put nodes that are on no list at the newest end, one after the other."""
-        head = self._head
-        newest = head.older
-        number = self._number
-        for node in nodes:
-            node.number = number
-            newest.newer = node
-            node.older = newest
-            newest = node
-        newest.newer = head
-        head.older = newest
 
     def detach(self, node: Node) -> None:
         """Take a node off this list, parked or not."""
