@@ -9,7 +9,6 @@ once, and each ghost list may grow to the capacity.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence, Set
 from typing import TypeAlias
 
@@ -18,11 +17,10 @@ from typing_extensions import override
 from kvoffload.errors import InvalidValueError, InvariantError
 from kvoffload.keys import OffloadKey
 from kvoffload.policies.base import CachePolicy, ChunkStatus, order_request_keys
+from kvoffload.policies.ghosts import GhostList
 from kvoffload.policies.queue import ChunkQueue
 from kvoffload.requests import ReqContext
 
-# Keys that left one of the lists, the longest gone first.
-Ghosts: TypeAlias = "OrderedDict[OffloadKey, None]"
 Victims: TypeAlias = list[tuple[OffloadKey, ChunkStatus]]
 
 
@@ -33,8 +31,8 @@ class ARCCachePolicy(CachePolicy):
         super().__init__(cache_capacity)
         self._t1 = ChunkQueue()
         self._t2 = ChunkQueue()
-        self._b1: Ghosts = OrderedDict()
-        self._b2: Ghosts = OrderedDict()
+        self._b1 = GhostList()
+        self._b2 = GhostList()
         self._target: float = 0.0
 
     @override
@@ -70,13 +68,11 @@ class ARCCachePolicy(CachePolicy):
                 raise InvalidValueError("key", key, "a key that is not resident")
         # Case IV of the paper puts new keys into T1. Cases II and III put ghosts into T2; here
         # they enter T1 too (ARC-1), and the adaptation came with the miss.
-        once = t1.line
+        once = self._t1.line
         for key, chunk in zip(keys, chunks, strict=True):
             once[key] = chunk
-        for ghosts in (self._b1, self._b2):
-            if ghosts and not ghosts.keys().isdisjoint(keys):
-                for key in keys:
-                    ghosts.pop(key, None)
+        self._b1.discard_all(keys)
+        self._b2.discard_all(keys)
 
     @override
     def remove(self, key: OffloadKey) -> None:
@@ -85,31 +81,32 @@ class ARCCachePolicy(CachePolicy):
 
     @override
     def touch(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
-        t1, t2, b1, b2 = self._t1, self._t2, self._b1, self._b2
+        t1, t2, b1, b2 = self._t1, self._t2, self._b1.keys, self._b2.keys
         once, frequent = t1.line, t2.line
         renew_frequent = frequent.move_to_end
         some_parked = bool(t1.parked or t2.parked)
         for key in reversed(list(keys)):
             if key in frequent:
                 renew_frequent(key)
-            elif (chunk := once.pop(key, None)) is not None:
+            elif key in once:
                 # Case I: a hit moves the key to the recent end of T2. One that is being stored
                 # has not been used a second time yet.
+                chunk = once.pop(key)
                 (frequent if chunk.ref_cnt >= 0 else once)[key] = chunk
             elif key in b1 or key in b2:
                 self._adapt(key)
             elif some_parked:
-                chunk = t1.pop_parked(key)
-                if chunk is None:
+                parked = t1.pop_parked(key)
+                if parked is None:
                     t2.renew_parked(key)
                 else:
-                    (frequent if chunk.ref_cnt >= 0 else once)[key] = chunk
+                    (frequent if parked.ref_cnt >= 0 else once)[key] = parked
 
     @override
     def on_store_miss(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
         # Before the victims are chosen, and before insertion drops the ghosts.
         missed = list(keys)
-        if self._b1.keys().isdisjoint(missed) and self._b2.keys().isdisjoint(missed):
+        if self._b1.keys.isdisjoint(missed) and self._b2.keys.isdisjoint(missed):
             return
         for key in reversed(missed):
             self._adapt(key)
@@ -191,26 +188,22 @@ class ARCCachePolicy(CachePolicy):
                 f"ARC: {len(self._b1)} and {len(self._b2)} ghosts, target {self._target}, "
                 f"capacity {self.cache_capacity}"
             )
-        self._t1.check()
-        self._t2.check()
+        for part in (self._t1, self._t2, self._b1, self._b2):
+            part.check()
 
-    def _become_ghosts(self, victims: Victims, ghosts: Ghosts) -> None:
-        for key, _ in victims:
-            ghosts[key] = None
-        forget = ghosts.popitem
-        for _ in range(len(ghosts) - self.cache_capacity):
-            forget(last=False)
+    def _become_ghosts(self, victims: Victims, ghosts: GhostList) -> None:
+        ghosts.extend([key for key, _ in victims], self.cache_capacity)
 
     def _adapt(self, key: OffloadKey) -> None:
         """A miss on a ghost shifts the target (ARC-2), and makes the ghost its list's latest."""
         b1, b2 = self._b1, self._b2
-        if key in b1:
+        if key in b1.keys:
             # Case II: p grows by |B2|/|B1|, at least 1.
             step = max(1.0, len(b2) / len(b1))
             self._target = min(self._target + step, float(self.cache_capacity))
-            b1.move_to_end(key)
-        elif key in b2:
+            b1.renew(key)
+        elif key in b2.keys:
             # Case III: p shrinks by |B1|/|B2|, at least 1.
             step = max(1.0, len(b1) / len(b2))
             self._target = max(self._target - step, 0.0)
-            b2.move_to_end(key)
+            b2.renew(key)
