@@ -36,7 +36,7 @@ def install(session: nox.Session, *requirements: str) -> None:
 
 def test(session: nox.Session, *options: str) -> None:
     """Run pytest on the checkout, which is also what is installed (editable)."""
-    install(session, *EDITABLE, *tools("build", "hatchling"))
+    install(session, *EDITABLE, *tools("build", "hatchling", "mutmut", "mypy"))
     session.run("python", "-m", "pytest", *options, *session.posargs)
 
 
@@ -77,7 +77,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typing(session: nox.Session) -> None:
     """Check types with mypy and pyright, and that the public API is typed completely."""
-    install(session, *EDITABLE, *tools("mypy", "nox", "pyright"))
+    install(session, *EDITABLE, *tools("mutmut", "mypy", "nox", "pyright"))
     session.run("mypy")
     # Were pyright to fetch anything, it would stay inside the checkout.
     cache = os.path.join(session.virtualenv.location, "cache")
@@ -96,3 +96,10 @@ def bench(session: nox.Session) -> None:
     """Measure speed and memory, and print the figures; nothing is judged here."""
     install(session, *EDITABLE)
     session.run("python", "-m", "spec_tests.bench", *session.posargs)
+
+
+@nox.session
+def mutation(session: nox.Session) -> None:
+    """Change the implementation line by line, and see whether the engines notice."""
+    install(session, *EDITABLE, *tools("mutmut"))
+    session.run("python", "-m", "spec_tests.mutation", *session.posargs)

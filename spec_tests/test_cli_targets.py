@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from kvoffload.cli import run
-from kvoffload.cli.problems import UsageError, describe
+from kvoffload.cli.problems import UsageError
 from kvoffload.cli.targets import find_policy
 from kvoffload.errors import PolicyContractError
 from spec_tests.cli_helpers import QUICK, TARGETS, Output, reports
+from stateful_models.loading import describe
 
 
 @pytest.fixture

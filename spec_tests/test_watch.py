@@ -33,9 +33,10 @@ from stateful_models.account import Account, Entry
 from stateful_models.gallery.managers import Look1PendingIsHit
 from stateful_models.invariants import Finding, Invariant, manager_invariants
 from stateful_models.judge import Judge, keys_in_short
+from stateful_models.monitor import KEPT_VIOLATIONS
 from stateful_models.steps import Step
 from stateful_models.subjects import ManagerSubject
-from stateful_models.watch import KEPT_VIOLATIONS, WatchedManager
+from stateful_models.watch import WatchedManager
 from stateful_models.workload import Workload
 
 A, B, C = (make_offload_key(name, 0) for name in (b"a", b"b", b"c"))

@@ -41,6 +41,37 @@ class Source(Enum):
     """Decided by this project."""
 
 
+class Profile(Enum):
+    """Whose code is on trial, and so what a breach is worth."""
+
+    REFERENCE = "reference"
+    """Our own code: every class but advice convicts."""
+    VLLM = "vllm"
+    """Anybody's code: only what was signed convicts, the rest is reported."""
+
+
+KIND_TEXTS: Mapping[Kind, str] = MappingProxyType(
+    {
+        Kind.SAFETY: "safety: wrong bytes, a lost or doubled slot, a dead engine",
+        Kind.HOST: "host contract: documented, and the other side relies on it",
+        Kind.LIVENESS: "liveness: something must come about in the end",
+        Kind.CLAIM: "a claim: only for those who make it",
+        Kind.ADVICE: "advice: reported, never a conviction",
+        Kind.REFERENCE: "reference: stricter than the field, for our own code",
+    }
+)
+"""The classes in words."""
+
+SOURCE_TEXTS: Mapping[Source, str] = MappingProxyType(
+    {
+        Source.SEED: "the documents that the system was specified by",
+        Source.VLLM: "the behaviour of vLLM 0.33.0",
+        Source.OWN: "decided by this project",
+    }
+)
+"""The sources in words."""
+
+
 @frozen
 class Part:
     """One demand: `sentence` in the class `kind`, from `source`."""
@@ -48,6 +79,19 @@ class Part:
     kind: Kind
     source: Source
     sentence: str
+
+    def convicts(self, profile: Profile) -> bool:
+        """Whether a breach of this demand is a conviction under `profile`.
+
+        A claim convicts whoever made it; whether it was made is a matter of capabilities.
+        """
+        if self.kind is Kind.ADVICE:
+            return False
+        if profile is Profile.REFERENCE or self.kind is Kind.SAFETY:
+            return True
+        if self.kind is Kind.CLAIM:
+            return True
+        return self.kind in (Kind.HOST, Kind.LIVENESS) and self.source is not Source.OWN
 
 
 @frozen
@@ -66,6 +110,18 @@ class Clause:
     def source(self) -> Source:
         """The source of the leading demand."""
         return self.parts[0].source
+
+    def part(self, kind: Kind | None) -> Part:
+        """The demand of this class, the leading one for None.
+
+        Raises KeyError, with id and class, when there is none.
+        """
+        if kind is None:
+            return self.parts[0]
+        for part in self.parts:
+            if part.kind is kind:
+                return part
+        raise KeyError(f"{self.id} {kind.value}")
 
     @property
     def sentence(self) -> str:
@@ -164,6 +220,7 @@ POL-5 A own They do so in another process too.
 POL-6 H 0.33 After clear a policy behaves as a new one does.
 POL-6 C 0.33 Removing and inserting equals a fresh insertion.
 POL-7 S own No hook raises or spoils later evictions, whatever keys and hints it is given.
+POL-7 A own Keys are gone through once, so that an iterator serves as well as a list.
 POL-8 C own The cost of evicting follows what changed, not what is resident.
 POL-9 C own When and in which order pins are released never decides who goes.
 LRU-1 C 0.33 Victims go by last use; within a request from its tail.

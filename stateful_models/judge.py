@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from attrs import frozen
 
 from kvoffload.keys import OffloadKey
-from stateful_models.contract import CLAUSES
+from stateful_models.contract import CLAUSES, Kind
 from stateful_models.invariants.base import Books, Finding, Invariant
 from stateful_models.operations import Operation, key_text
 from stateful_models.steps import Step
@@ -32,8 +32,9 @@ class Violation:
     """A breach of `clause` at step `number`; `calls` are the last steps up to it, as text.
 
     `invariant` is the class that found it and `promise` the sentence of the clause: ours where
-    it is one of ours, else the first line of that class's docstring. Where `raised`, nothing was
-    found: the invariant itself failed, and `clause` is its name.
+    it is one of ours, else the first line of that class's docstring. `kind` is the class of the
+    demand that is broken, None in a clause that is not ours. Where `raised`, nothing was found: the
+    invariant itself failed, and `clause` is its name.
     """
 
     clause: str
@@ -43,6 +44,7 @@ class Violation:
     invariant: str = ""
     promise: str = ""
     raised: bool = False
+    kind: Kind | None = None
 
     def __str__(self) -> str:
         sentence = f"\n  {self.promise}" if self.promise else ""
@@ -95,13 +97,15 @@ class Judge(Generic[BooksT]):
     def _found(self, invariant: Invariant[BooksT], finding: Finding, step: Step) -> Violation:
         name, clause = type(invariant).__name__, finding.clause
         message = keys_in_short(finding.message)
+        kind: Kind | None = None
         if clause in CLAUSES:
             promise = CLAUSES[clause].sentence
+            kind = CLAUSES[clause].part(finding.kind).kind
         else:
             promise = (type(invariant).__doc__ or "").strip().partition("\n")[0]
             if clause not in invariant.clauses:
                 message = f"{message} (found by {name}, which does not list {clause})"
-        return Violation(clause, message, step.number, self._calls(), name, promise)
+        return Violation(clause, message, step.number, self._calls(), name, promise, kind=kind)
 
     def _failed(self, invariant: Invariant[BooksT], error: Exception, step: Step) -> Violation:
         self._asked = tuple(asked for asked in self._asked if asked is not invariant)

@@ -16,6 +16,7 @@ from typing import ClassVar, TypeAlias
 from attrs import field, frozen
 
 from kvoffload.keys import OffloadKey
+from kvoffload.tiers import TierFilter
 
 RequestId: TypeAlias = str
 Attempt: TypeAlias = int
@@ -94,10 +95,14 @@ def _attempt_text(attempt: Attempt | None) -> tuple[str, ...]:
 
 @frozen
 class NewRequest(_OfRequest):
-    """`on_new_request`. `hints` are the client's parameters, which nobody has checked."""
+    """`on_new_request`. `hints` are the client's parameters, which nobody has checked.
+
+    `load_tier_filter`: from which tiers the request wants to load (TIER-3).
+    """
 
     verb: ClassVar[str] = "on_new_request"
     hints: Mapping[str, object] | None = None
+    load_tier_filter: TierFilter = field(default=TierFilter.ALL, kw_only=True)
 
     def arguments(self) -> Iterable[str]:
         return (self.request,) if self.hints is None else (self.request, repr(self.hints))
@@ -192,10 +197,27 @@ class FinishRequest(_OfRequest):
 
 
 @frozen
+class Outstanding(_OfRequest):
+    """`outstanding`: the host asks what a request still holds, to release it (PIN-2)."""
+
+    verb: ClassVar[str] = "outstanding"
+
+
+@frozen
 class TakeEvents(ManagerOperation):
     """`take_events`, read to its end: a full drain."""
 
     verb: ClassVar[str] = "take_events"
+
+
+@frozen
+class TakeFirstEvent(ManagerOperation):
+    """`take_events`, of which the host reads one event and drops the rest (EVT-3)."""
+
+    verb: ClassVar[str] = "take_events"
+
+    def arguments(self) -> Iterable[str]:
+        return ("only the first is read",)
 
 
 @frozen
@@ -273,9 +295,10 @@ class _OfRequestKeys(PolicyOperation):
 
 @frozen
 class Get(_OfKey):
-    """`get`."""
+    """`get`, for a look-up by `request` where it is one."""
 
     verb: ClassVar[str] = "get"
+    request: RequestId | None = None
 
 
 @frozen
@@ -306,14 +329,22 @@ class TouchKeys(_OfRequestKeys):
 
 @frozen
 class Evict(PolicyOperation):
-    """`evict` of exactly `count` chunks, none of them `protected`."""
+    """`evict` of exactly `count` chunks, none of them `protected`, for a store by `request`."""
 
     verb: ClassVar[str] = "evict"
     count: int
     protected: frozenset[OffloadKey] = frozenset()
+    request: RequestId | None = None
 
     def arguments(self) -> Iterable[str]:
         return (str(self.count), f"protected={keys_text(sorted(self.protected))}")
+
+
+@frozen
+class BeforeStore(_OfRequestKeys):
+    """The host is about to offer keys; no call at all to a policy without extra hooks."""
+
+    verb: ClassVar[str] = "before_store"
 
 
 @frozen

@@ -1,83 +1,104 @@
-"""The policy subject: performs the calls of a manager on a cache policy."""
+"""The policy subject: performs the calls of a manager on a cache policy, through its driver."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import Generic, TypeVar
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
 from stateful_models import operations as op
-from stateful_models.steps import Found, Result, Step, Victim, Victims
+from stateful_models.drivers import Driver
+from stateful_models.steps import BadAnswerError, Found, Result, Step, Victim, Victims
 from stateful_models.subjects import Contexts
 from stateful_models.subjects import call_if_there as call
 
+P = TypeVar("P", bound=CachePolicy)
 
-class PolicySubject:
+
+class PolicySubject(Generic[P]):
     """A policy, called as a manager calls it; the subject keeps the chunks and sets ref_cnt.
 
     Optional hooks may be missing, `insert` may take two arguments and `touch` one: the policy is
-    then called as a host serves such a one.
+    then called as a host serves such a one. `make_chunk` and `make_hints` make what the policy
+    reads: chunks of a slot, and the hints of a request. `watch` is entered around each call.
     """
 
     def __init__(
-        self, policy: CachePolicy, *, advance_clock: Callable[[float], object] | None = None
+        self,
+        policy: P,
+        driver: Driver[P] | None = None,
+        *,
+        advance_clock: Callable[[float], object] | None = None,
+        make_chunk: Callable[[int], ChunkStatus] = ChunkStatus,
+        make_hints: Callable[[Mapping[str, object]], dict[str, object]] = dict,
+        watch: AbstractContextManager[object] | None = None,
     ) -> None:
         self.policy = policy
-        self.contexts: Contexts = Contexts()
+        self.driver: Driver[P] = Driver(lambda cache_capacity: policy) if driver is None else driver
+        self.contexts: Contexts = Contexts(make_hints)
         self.chunks: dict[OffloadKey, ChunkStatus] = {}
+        self._make_chunk = make_chunk
         self._insert_takes_context = _takes(policy.insert, 3)
         self._touch_takes_context = _takes(policy.touch, 2)
         self._advance_clock = advance_clock
+        self._watch: AbstractContextManager[object] = nullcontext() if watch is None else watch
         self._steps = 0
 
     def perform(self, operation: op.Operation) -> Step:
         """Make the call, and tell what came of it."""
         self._steps += 1
         result: Result = None
-        error: Exception | None = None
+        error: BaseException | None = None
         try:
-            result = self._call(operation)
-        except Exception as raised:
+            with self._watch:
+                result = self._call(operation)
+        # A host dies of an exit as it does of an exception.
+        except (Exception, SystemExit) as raised:
             error = raised
         return Step(self._steps, operation, result, error)
 
     def _call(self, operation: op.Operation) -> Result:
         policy, of = self.policy, self.contexts.of
         match operation:
-            case op.Get(key):
+            case op.Get(key, request):
                 found = policy.get(key)
+                if request is not None:
+                    self.driver.looked_up(policy, key, found is not None, of(request))
                 if found is not None:
-                    return Found(found.chunk_id, found is self.chunks.get(key))
+                    slot: object = getattr(found, "chunk_id", None)
+                    own = found is self.chunks.get(key)
+                    return Found(slot if isinstance(slot, int) else -1, own)
             case op.Insert(key, slot, request):
-                chunk = self.chunks[key] = ChunkStatus(slot)
-                arguments = (key, chunk, of(request))
-                call(policy, "insert", arguments[: 3 if self._insert_takes_context else 2])
+                self._insert(key, slot, of(request))
             case op.Remove(key):
                 del self.chunks[key]
                 policy.remove(key)
             case op.TouchKeys(request, keys):
                 self._touch(keys, of(request))
-            case op.Evict(count, protected):
-                return self._evict(count, protected)
+            case op.Evict(count, protected, request):
+                return self._evict(count, protected, of(request or ""))
+            case op.BeforeStore(request, keys):
+                self.driver.before_store(policy, keys, of(request))
             case op.StoreMiss(request, keys):
                 if self._overrides("on_store_miss"):
-                    policy.on_store_miss(keys, of(request))
+                    policy.on_store_miss(list(keys), of(request))
                 else:
                     self._touch(keys, of(request))
             case op.RequestAccess(request, keys):
-                call(policy, "on_request_access", (keys, of(request)))
-            case op.RequestFinished(request, groups, inserted, reused):
-                if self._overrides("on_request_finished"):
-                    policy.on_request_finished(groups, set(inserted), set(reused), of(request))
-                else:
-                    for group in groups:
-                        self._touch(group, of(request))
+                call(policy, "on_request_access", (list(keys), of(request)))
+            case op.RequestFinished():
+                self._finish(operation)
             case op.MarkEvictable(key):
                 self.chunks[key].ref_cnt = 0
-                call(policy, "mark_evictable", (key,))
+                if self.driver.host.marks:
+                    call(policy, "mark_evictable", (key,))
             case op.MarkNonEvictable(key):
                 self.chunks[key].ref_cnt = 1
-                call(policy, "mark_non_evictable", (key,))
+                if self.driver.host.marks:
+                    call(policy, "mark_non_evictable", (key,))
             case op.SetRefCount(key, ref_cnt):
                 self.chunks[key].ref_cnt = ref_cnt
             case op.Clear():
@@ -87,7 +108,29 @@ class PolicySubject:
                 self._call_host(operation)
         return None
 
-    def _touch(self, keys: tuple[OffloadKey, ...], context: ReqContext) -> None:
+    def _insert(self, key: OffloadKey, slot: int, context: ReqContext) -> None:
+        chunk = self.chunks[key] = self._make_chunk(slot)
+        arguments = (key, chunk, context)
+        self.driver.before_insert(self.policy, *arguments)
+        call(self.policy, "insert", arguments[: 3 if self._insert_takes_context else 2])
+        self.driver.after_insert(self.policy, *arguments)
+
+    def _finish(self, operation: op.RequestFinished) -> None:
+        context = self.contexts.of(operation.request)
+        if self.driver.host.tells_finish:
+            if self._overrides("on_request_finished"):
+                self.policy.on_request_finished(
+                    operation.key_groups,
+                    set(operation.insertion_only),
+                    set(operation.reused),
+                    context,
+                )
+            else:
+                for group in operation.key_groups:
+                    self._touch(group, context)
+        self.driver.request_finished(self.policy, context)
+
+    def _touch(self, keys: Sequence[OffloadKey], context: ReqContext) -> None:
         arguments = (keys, context)
         call(self.policy, "touch", arguments[: 2 if self._touch_takes_context else 1])
 
@@ -102,30 +145,46 @@ class PolicySubject:
                 for key, end in positions:
                     self.contexts.of(request).set_offload_key_position(key, end)
             case op.NewRequest():
-                self.contexts.announce(operation)
+                context = self.contexts.announce(operation)
+                self.driver.request_started(self.policy, context)
             case op.AdvanceClock(seconds):
                 if self._advance_clock is not None:
                     self._advance_clock(seconds)
-            case op.HostEvent(name, values):
-                call(self.policy, name, values)
+            case op.HostEvent():
+                self.driver.perform_event(self.policy, operation)
             case _:
                 raise TypeError(f"{operation} is no call to a policy")
 
-    def _evict(self, count: int, protected: frozenset[OffloadKey]) -> Victims | None:
-        answer = self.policy.evict(count, set(protected))
+    def _evict(
+        self, count: int, protected: frozenset[OffloadKey], context: ReqContext
+    ) -> Victims | None:
+        answer = self.driver.evict(self.policy, count, set(protected), context)
         if answer is None:
             return None
-        victims = tuple(
-            Victim(key, chunk.chunk_id, chunk is self.chunks.get(key)) for key, chunk in answer
-        )
+        try:
+            pairs = list(answer)
+            victims = tuple(
+                Victim(key, chunk.chunk_id, chunk is self.chunks.get(key)) for key, chunk in pairs
+            )
+        except (TypeError, ValueError, AttributeError) as error:
+            raise BadAnswerError(f"{answer!r:.200}: {error}") from error
         for victim in victims:
             self.chunks.pop(victim.key, None)
         return Victims(victims)
 
 
 def _takes(method: Callable[..., object], arguments: int) -> bool:
+    function: object = getattr(method, "__func__", None)
+    # Read once a class: reading a signature takes as long as a dozen calls.
+    if inspect.isfunction(function):
+        return _binds(function, 1 + arguments)
+    return _binds.__wrapped__(method, arguments)
+
+
+@lru_cache(maxsize=64)
+def _binds(function: Callable[..., object], arguments: int) -> bool:
     try:
-        inspect.signature(method).bind(*range(arguments))
+        inspect.signature(function).bind(*range(arguments))
     except TypeError:
         return False
     except ValueError:

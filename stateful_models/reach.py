@@ -20,6 +20,11 @@ class Reach:
     def __getitem__(self, situation: str) -> int:
         return self._seen[situation]
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each situation came about, by name."""
+        return dict(sorted(self._seen.items()))
+
     def missing(self, situations: Iterable[str]) -> list[str]:
         """Those of `situations` that never came about."""
         return [situation for situation in situations if not self._seen[situation]]

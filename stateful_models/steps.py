@@ -11,7 +11,11 @@ from kvoffload.events import OffloadingEvent
 from kvoffload.keys import OffloadKey
 from kvoffload.lookup import LookupResult
 from kvoffload.requests import RequestOffloadingContext
-from stateful_models.operations import Operation, keys_text
+from stateful_models.operations import Operation, PolicyOperation, keys_text
+
+
+class BadAnswerError(TypeError):
+    """A call answered what no host can read: it counts as raised by whoever answered."""
 
 
 @frozen
@@ -50,6 +54,17 @@ class Delivered:
 
     def __str__(self) -> str:
         return " ".join(_event_text(event) for event in self.events) or "no events"
+
+
+@frozen
+class Held:
+    """Answer to what a request still holds: the keys of its loads and of its stores."""
+
+    loads: tuple[OffloadKey, ...]
+    stores: tuple[OffloadKey, ...]
+
+    def __str__(self) -> str:
+        return f"loads {keys_text(self.loads)}, stores {keys_text(self.stores)}"
 
 
 @frozen
@@ -102,6 +117,7 @@ Result: TypeAlias = (
     | Loaded
     | Stored
     | Delivered
+    | Held
     | Reported
     | Found
     | Victims
@@ -125,14 +141,16 @@ NOTHING_VISIBLE = Visible()
 class Step:
     """One operation performed: its place in the run, and either `result` or `error`.
 
-    `visible` is the state shown after it.
+    `visible` is the state shown after it. `told` is what a manager told its cache policy during
+    the call, None where nobody listened.
     """
 
     number: int
     operation: Operation
     result: Result = None
-    error: Exception | None = None
+    error: BaseException | None = None
     visible: Visible = NOTHING_VISIBLE
+    told: tuple[PolicyOperation, ...] | None = None
 
     def __str__(self) -> str:
         if self.error is not None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Protocol
+
+from attrs import evolve
 
 from kvoffload import (
     LoadStoreSpec,
     OffloadingManager,
+    OffloadKey,
     PrepareStoreOutput,
     ReqContext,
     ScheduleEndContext,
 )
 from stateful_models import operations as op
+from stateful_models.policy_tap import Tap
 from stateful_models.steps import (
     Delivered,
+    Held,
     Loaded,
     Reported,
     Result,
@@ -34,9 +40,12 @@ class Subject(Protocol):
 
 
 class Contexts:
-    """The request contexts of one host, by request id."""
+    """The request contexts of one host, by request id; `make_hints` copies a client's hints."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, make_hints: Callable[[Mapping[str, object]], dict[str, object]] = dict
+    ) -> None:
+        self._make_hints = make_hints
         self._contexts: dict[op.RequestId, ReqContext] = {}
 
     def of(self, request: op.RequestId) -> ReqContext:
@@ -46,11 +55,16 @@ class Contexts:
             context = self._contexts[request] = ReqContext(request)
         return context
 
+    def forget(self, request: op.RequestId) -> None:
+        """Let go of the context of a request that is over."""
+        self._contexts.pop(request, None)
+
     def announce(self, operation: op.NewRequest) -> ReqContext:
         """The context of a request that comes with the client's parameters."""
         context = self.of(operation.request)
         if operation.hints is not None:
-            context.kv_transfer_params = dict(operation.hints)
+            context.kv_transfer_params = self._make_hints(operation.hints)
+        context.load_tier_filter = operation.load_tier_filter
         return context
 
 
@@ -58,7 +72,9 @@ class ManagerSubject:
     """A manager, called as a scheduler calls it.
 
     A manager whose completions take no `ticket` is completed without; one that gives none for
-    an attempt as well. `advance_clock` is what the passing of time means to it, if anything.
+    an attempt as well; the steps then say so, for such a completion is of the present.
+    `advance_clock` is what the passing of time means to it, if anything. With the `tap` behind
+    the class that the manager got as its cache policy, the steps say what the policy was told.
     """
 
     def __init__(
@@ -66,9 +82,14 @@ class ManagerSubject:
         manager: OffloadingManager,
         *,
         advance_clock: Callable[[float], object] | None = None,
+        tap: Tap | None = None,
     ) -> None:
         self.manager = manager
         self.contexts: Contexts = Contexts()
+        self._tap = tap
+        if tap is not None:
+            # What came before the first step, such as the making of the policy, is none of its.
+            tap.drain()
         self._advance_clock = advance_clock
         self._tickets: dict[op.Attempt, int | None] = {}
         self._takes_tickets = takes_tickets(manager)
@@ -83,7 +104,18 @@ class ManagerSubject:
             result = self._call(operation)
         except Exception as raised:
             error = raised
-        return Step(self._steps, operation, result, error, visible_state(self.manager))
+        told = None if self._tap is None else self._tap.drain()
+        done = self._as_called(operation)
+        return Step(self._steps, done, result, error, visible_state(self.manager), told)
+
+    def _as_called(self, operation: op.Operation) -> op.Operation:
+        if (
+            isinstance(operation, (op.CompleteLoad, op.CompleteStore))
+            and operation.attempt is not None
+            and self._ticket_of(operation.attempt) is None
+        ):
+            return evolve(operation, attempt=None)
+        return operation
 
     def _call(self, operation: op.Operation) -> Result:
         manager, of = self.manager, self.contexts.of
@@ -133,8 +165,12 @@ class ManagerSubject:
         match operation:
             case op.FinishRequest(request):
                 manager.on_request_finished(self.contexts.of(request))
+            case op.Outstanding(request):
+                return held_from(manager, request)
             case op.TakeEvents():
                 return Delivered(tuple(manager.take_events()))
+            case op.TakeFirstEvent():
+                return Delivered(tuple(islice(manager.take_events(), 1)))
             case op.GetStats():
                 return reported_from(manager.get_stats())
             case op.Reset():
@@ -188,6 +224,20 @@ def stored_from(output: PrepareStoreOutput) -> Stored:
         tuple(output.evicted_keys),
         _shown(output, "ticket"),
     )
+
+
+def held_from(manager: OffloadingManager, request: op.RequestId) -> Held | None:
+    """What a request holds, from the transfers that a manager lists; None if it lists none."""
+    outstanding: Callable[[str], Iterable[object]] | None = getattr(manager, "outstanding", None)
+    if outstanding is None:
+        return None
+    loads: list[OffloadKey] = []
+    stores: list[OffloadKey] = []
+    for transfer in outstanding(request):
+        kind = getattr(transfer, "kind", None)
+        held = loads if getattr(kind, "value", kind) == "load" else stores
+        held += getattr(transfer, "keys", ())
+    return Held(tuple(loads), tuple(stores))
 
 
 def reported_from(stats: object) -> Reported | None:

@@ -6,10 +6,10 @@ never changes either. `replay --check` is this; so is a monitor.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -27,8 +27,10 @@ from kvoffload import (
 )
 from kvoffload.requests import PerRequest
 from stateful_models.account import Account
+from stateful_models.capabilities import NONE, Capabilities
 from stateful_models.invariants import Invariant, manager_invariants
-from stateful_models.judge import Judge, Violation, keys_in_short
+from stateful_models.judge import Violation, keys_in_short
+from stateful_models.monitor import Monitor, Observer, Setup, reread
 from stateful_models.operations import (
     NEVER_MADE,
     Attempt,
@@ -47,18 +49,17 @@ from stateful_models.operations import (
     TakeEvents,
     Touch,
 )
+from stateful_models.policy_tap import Tap
 from stateful_models.steps import (
     NOTHING_VISIBLE,
     Delivered,
     Result,
-    Step,
     Visible,
 )
 from stateful_models.subjects import loaded_from, reported_from, stored_from, visible_state
 
-KEPT_VIOLATIONS = 100
-"""How many violations of a clause are kept in full; one that is broken all the time must not hide
-the others."""
+DECLARED = "its cache policy declares it"
+"""Why a manager may refuse, where no more is known than that it may."""
 
 
 class WatchedManager(OffloadingManager):
@@ -69,10 +70,11 @@ class WatchedManager(OffloadingManager):
     policy refuses by design. `invariants` replace the usual ones; one that raises becomes a
     violation under its own name and is not asked again. A key is judged by what the calls made of
     it; a request by its context, not by its id; a completion by its ticket where the manager gives
-    any.
+    any. `observers` are told of every step. With the `tap` behind the class of its cache policy,
+    what the manager tells its policy is judged too.
 
-    `violations` has the first hundred of every clause, `num_violations` counts all: once the books
-    of the two sides differ, one mistake shows at many calls.
+    Attributes that are no call of the interface are those of the manager inside, and calls of
+    such go through unjudged.
     """
 
     def __init__(
@@ -85,28 +87,60 @@ class WatchedManager(OffloadingManager):
         may_refuse: bool = False,
         invariants: Sequence[Invariant[Account]] | None = None,
         keep_last: int = 12,
+        observers: Sequence[Observer] = (),
+        tap: Tap | None = None,
     ) -> None:
         self.manager = manager
-        self.violations: list[Violation] = []
-        self.num_violations: int = 0
-        self._kept: Counter[str] = Counter()
+        self._tap = tap
+        if tap is not None:
+            # What came before the first call, such as the making of the policy, is no part of it.
+            tap.drain()
         self._last_error: Exception | None = None
-        self.steps: int = 0
         if invariants is None:
             invariants = manager_invariants(
                 store_threshold=store_threshold,
                 enable_events=enable_events,
                 may_refuse=may_refuse,
             )
-        self._judge = Judge(invariants, Account(num_chunks), keep_last=keep_last)
-        self._tell = self._judge.judge
+        setup = Setup(
+            kind="manager",
+            num_chunks=num_chunks,
+            store_threshold=store_threshold,
+            enable_events=enable_events,
+            capabilities=Capabilities(may_refuse=DECLARED) if may_refuse else NONE,
+        )
+        self._monitor = Monitor(
+            setup, invariants, Account(num_chunks), keep_last=keep_last, observers=observers
+        )
         self._contexts: PerRequest[int] = PerRequest()
         self._next_context = count()
+
+    if not TYPE_CHECKING:
+        # For the host only: nobody who is checked may rely on attributes that may not be there.
+        def __getattr__(self, name):
+            if "manager" not in vars(self):
+                raise AttributeError(name)
+            return getattr(self.manager, name)
+
+    @property
+    def violations(self) -> list[Violation]:
+        """What was found, the first hundred of every clause."""
+        return self._monitor.tally.violations
+
+    @property
+    def num_violations(self) -> int:
+        """How many violations there were in all."""
+        return self._monitor.tally.num_violations
+
+    @property
+    def steps(self) -> int:
+        """How many calls were judged."""
+        return self._monitor.tally.steps
 
     @property
     def checks(self) -> int:
         """How many judgements were made: at least three for every call."""
-        return self._judge.checks
+        return self._monitor.judge.checks
 
     @property
     @override
@@ -148,7 +182,7 @@ class WatchedManager(OffloadingManager):
         record_access: bool | None = None,
     ) -> LoadStoreSpec:
         """`record_access` is passed on to a manager that knows it, and only where it is given."""
-        keys = _reread(keys)
+        keys = reread(keys)
         request, named = req_context.req_id, tuple(keys)
         context = self._context(req_context)
         internal = record_access is False
@@ -175,7 +209,7 @@ class WatchedManager(OffloadingManager):
         *,
         ticket: int | None = None,
     ) -> None:
-        keys = _reread(keys)
+        keys = reread(keys)
         request, named = req_context.req_id, tuple(keys)
         context = self._context(req_context)
         try:
@@ -193,7 +227,7 @@ class WatchedManager(OffloadingManager):
 
     @override
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
-        keys = _reread(keys)
+        keys = reread(keys)
         operation = Touch(req_context.req_id, tuple(keys), context=self._context(req_context))
         try:
             self.manager.touch(keys, req_context)
@@ -206,7 +240,7 @@ class WatchedManager(OffloadingManager):
     def prepare_store(
         self, keys: Collection[OffloadKey], req_context: ReqContext
     ) -> PrepareStoreOutput | None:
-        keys = _reread(keys)
+        keys = reread(keys)
         request, named = req_context.req_id, tuple(keys)
         context = self._context(req_context)
         try:
@@ -230,7 +264,7 @@ class WatchedManager(OffloadingManager):
         *,
         ticket: int | None = None,
     ) -> None:
-        keys = _reread(keys)
+        keys = reread(keys)
         request, named = req_context.req_id, tuple(keys)
         context = self._context(req_context)
         try:
@@ -349,24 +383,13 @@ class WatchedManager(OffloadingManager):
     def _done(
         self, operation: Operation, result: Result, visible: Visible = NOTHING_VISIBLE
     ) -> None:
-        self.steps += 1
-        found = self._tell(Step(self.steps, operation, result, None, visible))
-        if found:
-            self._keep(found)
+        told = None if self._tap is None else self._tap.drain()
+        self._monitor.tell(operation, result, None, visible, told)
 
     def _failed(self, operation: Operation, error: Exception) -> None:
-        self.steps += 1
         self._last_error = error
-        found = self._tell(Step(self.steps, operation, None, error))
-        if found:
-            self._keep(found)
-
-    def _keep(self, found: Sequence[Violation]) -> None:
-        self.num_violations += len(found)
-        for violation in found:
-            self._kept[violation.clause] += 1
-            if self._kept[violation.clause] <= KEPT_VIOLATIONS:
-                self.violations.append(violation)
+        told = None if self._tap is None else self._tap.drain()
+        self._monitor.tell(operation, None, error, NOTHING_VISIBLE, told)
 
 
 def _accepted_attempt(ticket: object) -> Attempt | None:
@@ -377,8 +400,3 @@ def _accepted_attempt(ticket: object) -> Attempt | None:
 def _refused_attempt(ticket: object) -> Attempt | None:
     """The attempt of a completion that was refused: what is no number was never given out."""
     return ticket if ticket is None or type(ticket) is int else NEVER_MADE
-
-
-def _reread(keys: Collection[OffloadKey]) -> Collection[OffloadKey]:
-    # Both the manager and the judge read the keys; what can be read only once is read here.
-    return keys if isinstance(keys, Collection) else list(keys)

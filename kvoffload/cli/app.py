@@ -10,6 +10,8 @@ from typing import Annotated, Protocol, TextIO, runtime_checkable
 
 import typer
 
+from kvoffload.cli.explain import HELP as EXPLAIN_HELP
+from kvoffload.cli.explain import explain
 from kvoffload.cli.problems import (
     EXIT_BROKEN_PIPE,
     EXIT_INTERRUPTED,
@@ -19,9 +21,11 @@ from kvoffload.cli.problems import (
     ReaderLeftError,
     RunInterruptedError,
     UsageError,
-    in_one_line,
 )
 from kvoffload.cli.replay import HELP, replay
+from kvoffload.cli.verify import HELP as VERIFY_HELP
+from kvoffload.cli.verify import verify
+from stateful_models.loading import in_one_line
 
 PROGRAM = "kvoffload"
 
@@ -32,6 +36,8 @@ _app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+_app.command(help=VERIFY_HELP)(verify)
+_app.command(help=EXPLAIN_HELP)(explain)
 _app.command(help=HELP)(replay)
 
 

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager, redirect_stdout
 
-from kvoffload.cli.problems import UsageError, describe
+from kvoffload.cli.problems import UsageError
+from stateful_models.loading import describe
 
 
 @contextmanager

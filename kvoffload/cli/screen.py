@@ -13,8 +13,9 @@ from rich.text import Text
 from typing_extensions import override
 
 from kvoffload.cli.names import PolicyNames
-from kvoffload.cli.problems import ReaderLeftError, counted, in_one_line
+from kvoffload.cli.problems import ReaderLeftError, counted
 from kvoffload.cli.trial import MAX_VIOLATIONS, Conditions, Outcome
+from stateful_models.loading import in_one_line
 
 
 class _Screen(Console):

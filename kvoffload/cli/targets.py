@@ -6,27 +6,20 @@ directory included), `file.py:Class` one of a file, which may import the files b
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from hashlib import blake2b
+from collections.abc import Callable
 from inspect import isabstract
-from operator import attrgetter
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
 from attrs import frozen
 
 from kvoffload.cli.foreign import failing_as
-from kvoffload.cli.problems import FILE_MODULE, UsageError, in_one_line
+from kvoffload.cli.problems import UsageError
 from kvoffload.cpu.manager import CPUOffloadingManager
 from kvoffload.errors import KVOffloadError, UnknownPolicyError
 from kvoffload.manager import OffloadingManager
 from kvoffload.policies.base import CachePolicy
 from kvoffload.policies.factory import CachePolicyFactory, check_policy_cls
+from stateful_models.loading import TargetError, find_class, in_one_line
 
 if TYPE_CHECKING:
     from stateful_models.account import Account
@@ -145,70 +138,7 @@ def make_invariant(target: InvariantTarget) -> Invariant[Account]:
 
 
 def _find_class(target: str) -> type[object]:
-    place, separator, name = target.rpartition(":")
-    if not separator or not place or not name:
-        raise UsageError(f"{target}: neither pkg.mod:Class nor file.py:Class")
-    module = _load_file(Path(place)) if place.endswith(".py") else _import(place)
     try:
-        found: object = attrgetter(name)(module)
-    except AttributeError:
-        raise UsageError(f"{target}: {place} has no {name}") from None
-    if not isinstance(found, type):
-        raise UsageError(f"{target}: {name} is not a class but {type(found).__name__}")
-    return found
-
-
-def _import(name: str) -> ModuleType:
-    # `python -m` puts the current directory here; the console script does not.
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
-    with failing_as(f"{name}: cannot be imported"):
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            raise UsageError(f"{name}: cannot be imported: {error}") from error
-
-
-def _load_file(path: Path) -> ModuleType:
-    full = path.resolve()
-    # Two files of one name are two modules; one file is one module, however often it is named.
-    name = f"{FILE_MODULE}{blake2b(bytes(full), digest_size=6).hexdigest()}"
-    loaded = sys.modules.get(name)
-    if loaded is not None:
-        return loaded
-    if not full.is_file():
-        raise UsageError(f"{path}: no such file")
-    spec = importlib.util.spec_from_file_location(name, full)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path}: not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    # Classes look their own module up there while they are being made.
-    sys.modules[name] = module
-    try:
-        with failing_as(f"{path}: cannot be loaded"), _first_on_path(str(full.parent)):
-            spec.loader.exec_module(module)
-    # Only now: until it is described, an error may speak of the module by its name.
-    except BaseException:
-        sys.modules.pop(name, None)
-        raise
-    return module
-
-
-@contextmanager
-def _first_on_path(folder: str) -> Generator[None]:
-    """Let what is loaded meanwhile import what lies in `folder`, as a program there could.
-
-    Nothing is written beside it: bytecode is told from newer source by whole seconds, and whoever
-    works on a policy saves and tries within one.
-    """
-    sys.path.insert(0, folder)
-    writes_bytecode = not sys.dont_write_bytecode
-    sys.dont_write_bytecode = True
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = not writes_bytecode
-        # The file may have changed the path too.
-        if folder in sys.path:
-            sys.path.remove(folder)
+        return find_class(target)
+    except TargetError as error:
+        raise UsageError(str(error)) from error

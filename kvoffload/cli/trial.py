@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from kvoffload.cli.foreign import off_stdout
-from kvoffload.cli.problems import ReaderLeftError, describe, place_of
+from kvoffload.cli.problems import ReaderLeftError
 from kvoffload.cli.targets import (
     DEFAULT_MANAGER,
     InvariantTarget,
@@ -28,6 +28,7 @@ from kvoffload.replay.model import CostModel
 from kvoffload.replay.report import Judgement, Report, Setting, make_report
 from kvoffload.replay.request import TraceRequest
 from kvoffload.replay.trace import Survey, Trace
+from stateful_models.loading import describe, place_of
 
 if TYPE_CHECKING:
     from stateful_models.judge import Violation

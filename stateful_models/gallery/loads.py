@@ -115,3 +115,16 @@ class Look1PendingIsHit(CPUOffloadingManager):
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         answer = super().lookup(key, req_context)
         return LookupResult.HIT if answer is LookupResult.HIT_PENDING else answer
+
+
+class Look1AnswersFromMemory(CPUOffloadingManager):
+    """What was found once is found for ever, though it may be gone by the time it is loaded."""
+
+    _found: frozenset[OffloadKey] = frozenset()
+
+    @override
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        answer = super().lookup(key, req_context)
+        if answer is LookupResult.HIT:
+            self._found |= {key}
+        return LookupResult.HIT if key in self._found else answer

@@ -118,6 +118,46 @@ class Store4RefusesToEvict(CPUOffloadingManager):
         return output
 
 
+class Store4RefusalEvicts(CPUOffloadingManager):
+    """An offer that is refused has cost a chunk all the same."""
+
+    _refused = 0
+
+    @override
+    def prepare_store(
+        self, keys: Collection[OffloadKey], req_context: ReqContext
+    ) -> PrepareStoreOutput | None:
+        output = super().prepare_store(keys, req_context)
+        if output is None:
+            self._refused += 1
+            extra = OffloadKey(b"extra%d" % self._refused + bytes(4))
+            spare = super().prepare_store([extra], ReqContext("spare"))
+            if spare is not None:
+                super().complete_store([extra], ReqContext("spare"), False, ticket=spare.ticket)
+        return output
+
+
+class Store4RefusedIsThere(CPUOffloadingManager):
+    """What a full cache has refused counts as held, with nothing behind it."""
+
+    _refused: frozenset[OffloadKey] = frozenset()
+
+    @override
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        answer = super().lookup(key, req_context)
+        return LookupResult.HIT if key in self._refused else answer
+
+    @override
+    def prepare_store(
+        self, keys: Collection[OffloadKey], req_context: ReqContext
+    ) -> PrepareStoreOutput | None:
+        output = super().prepare_store(keys, req_context)
+        self._refused = self._refused.difference(keys)
+        if output is None:
+            self._refused |= {key for key in keys if self._find(key) is None}
+        return output
+
+
 class Store5EvictsTheOffer(CPUOffloadingManager):
     """Only the new keys of an offer are protected, so that the others may go."""
 
@@ -142,6 +182,23 @@ class Store7SlotTwice(CPUOffloadingManager):
         slots = _slots_of(output)
         spec = CPULoadStoreSpec(slots[:-1] + slots[:1])
         return PrepareStoreOutput(output.keys_to_store, spec, output.evicted_keys, output.ticket)
+
+
+class Store7FreesTwice(CPUOffloadingManager):
+    """The slots of a failed store are freed by both who stored and who cleans up."""
+
+    @override
+    def complete_store(
+        self,
+        keys: Collection[OffloadKey],
+        req_context: ReqContext,
+        success: bool = True,
+        *,
+        ticket: int | None = None,
+    ) -> None:
+        slots = {key: chunk.chunk_id for key in keys if (chunk := self._find(key)) is not None}
+        super().complete_store(keys, req_context, success, ticket=ticket)
+        self._pool.free([slot for key, slot in slots.items() if self._find(key) is None])
 
 
 class Slot1CountsFromOne(CPUOffloadingManager):

@@ -8,33 +8,53 @@ from typing import ClassVar
 
 from kvoffload.keys import OffloadKey
 from stateful_models.account import Account
+from stateful_models.contract import Kind
 from stateful_models.invariants.base import Finding, Invariant
 from stateful_models.operations import Operation, PrepareStore, Reset, keys_text
 from stateful_models.steps import Step, Stored
 
 
 class Admission(Invariant[Account]):
-    """STORE-1, STORE-2, STORE-3 and STORE-9, for a manager with this `store_threshold`.
+    """STORE-1, STORE-2, STORE-3, STORE-9 and STORE-12, and GEN-1 for offers before a reset.
 
-    With a threshold it remembers how often every key was offered, one number a key: how long a
-    key may be forgotten by the manager's tracker is not judged, only that none comes too early.
+    `store_threshold` and `max_tracker_size` are the manager's; None: not known, at least one.
+    With a threshold it remembers how often every key was offered, one number a key. None may be
+    admitted too early; too late only while all keys offered fit the tracker, for what happens
+    beyond is the tracker's own business, but for the same offer made again and again.
     """
 
-    clauses: ClassVar[tuple[str, ...]] = ("STORE-1", "STORE-2", "STORE-3", "STORE-9")
+    clauses: ClassVar[tuple[str, ...]] = (
+        "STORE-1",
+        "STORE-2",
+        "STORE-3",
+        "STORE-9",
+        "STORE-12",
+        "GEN-1",
+    )
     concerns: ClassVar[tuple[type[Operation], ...]] = (PrepareStore, Reset)
 
-    def __init__(self, store_threshold: int = 1) -> None:
+    def __init__(self, store_threshold: int = 1, max_tracker_size: int | None = None) -> None:
         self._threshold = store_threshold
+        self._tracker_size = max_tracker_size
         self._offers: Counter[OffloadKey] = Counter()
+        # Offers that raised may have been counted or not; those of earlier generations must not.
+        self._raised: Counter[OffloadKey] = Counter()
+        self._former: Counter[OffloadKey] = Counter()
+        # The offer of which nothing was stored, and how often it was made in a row.
+        self._row: tuple[OffloadKey, ...] = ()
+        self._times_in_row = 0
 
     def judge(self, step: Step, books: Account) -> Iterator[Finding]:
         offer = step.operation
-        if step.error is not None:
-            return
         if not isinstance(offer, PrepareStore):
-            self._offers.clear()
+            if step.error is None:
+                self._start_anew()
             return
         distinct = dict.fromkeys(offer.keys)
+        if step.error is not None:
+            if self._threshold >= 2:
+                self._raised.update(distinct.keys())
+            return
         if self._threshold >= 2:
             self._offers.update(distinct.keys())
         new = [key for key in distinct if key not in books.resident]
@@ -42,14 +62,18 @@ class Admission(Invariant[Account]):
             if step.result.keys != tuple(new):
                 yield from self._admitted(step.result, new, distinct, books)
             if self._threshold >= 2:
-                early = [k for k in step.result.keys if self._offers[k] < self._threshold]
-                if early:
-                    yield Finding(
-                        "STORE-3",
-                        f"{keys_text(early)} was admitted before its {self._threshold}th offer",
-                    )
+                yield from self._counted(step.result, new)
         elif not new:
             yield Finding("STORE-9", "an offer with nothing to store was refused")
+        if self._threshold >= 2:
+            yield from self._insisted(tuple(distinct), new, step)
+
+    def _start_anew(self) -> None:
+        if self._threshold >= 2:
+            self._former.update(self._offers)
+            self._offers.clear()
+            self._raised.clear()
+            self._row, self._times_in_row = (), 0
 
     def _admitted(
         self,
@@ -75,3 +99,44 @@ class Admission(Invariant[Account]):
         elif self._threshold < 2:
             missing = [key for key in new if key not in admitted]
             yield Finding("STORE-3", f"{keys_text(missing)} was left out, without a threshold")
+
+    def _counted(self, stored: Stored, new: list[OffloadKey]) -> Iterator[Finding]:
+        threshold, offers = self._threshold, self._offers
+        early = [key for key in stored.keys if offers[key] + self._raised[key] < threshold]
+        old = [key for key in early if offers[key] + self._former[key] >= threshold]
+        if old:
+            yield Finding(
+                "GEN-1",
+                f"{keys_text(old)} was admitted for offers from before the reset",
+                Kind.REFERENCE,
+            )
+        elif early:
+            yield Finding(
+                "STORE-3", f"{keys_text(early)} was admitted before its {threshold}th offer"
+            )
+        size = self._tracker_size
+        if size is not None and len(offers) + len(self._raised) <= size:
+            admitted = set(stored.keys)
+            late = [key for key in new if offers[key] >= threshold and key not in admitted]
+            if late:
+                yield Finding(
+                    "STORE-3", f"{keys_text(late)} was not admitted on its {threshold}th offer"
+                )
+
+    def _insisted(
+        self, offer: tuple[OffloadKey, ...], new: list[OffloadKey], step: Step
+    ) -> Iterator[Finding]:
+        # With a resident key in it, the tracker may be full of such. An offer that was refused
+        # had something to store.
+        nothing = isinstance(step.result, Stored) and not step.result.keys
+        if not nothing or not offer or len(new) < len(offer) or self._tracker_size == 0:
+            self._row, self._times_in_row = (), 0
+            return
+        self._times_in_row = self._times_in_row + 1 if offer == self._row else 1
+        self._row = offer
+        if self._times_in_row >= self._threshold:
+            yield Finding(
+                "STORE-12",
+                f"{keys_text(offer)} was offered {self._times_in_row} times in a row, and nothing "
+                "of it admitted",
+            )

@@ -6,15 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+from stateful_models.contract import Kind
 from stateful_models.operations import Operation
 from stateful_models.steps import Step
 
 
 class Finding(NamedTuple):
-    """A breach: the id of the clause, and what happened."""
+    """A breach: the id of the clause, and what happened.
+
+    A clause may make several demands of different weight; `kind` says which of them is broken,
+    None the leading one.
+    """
 
     clause: str
     message: str
+    kind: Kind | None = None
 
 
 class Books(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -9,6 +10,7 @@ from kvoffload.events import OffloadingEvent
 from kvoffload.keys import OffloadKey
 from kvoffload.tiers import Medium
 from stateful_models.account import Account
+from stateful_models.contract import Kind
 from stateful_models.invariants.base import Finding, Invariant
 from stateful_models.operations import (
     CompleteStore,
@@ -16,6 +18,7 @@ from stateful_models.operations import (
     PrepareStore,
     Reset,
     TakeEvents,
+    TakeFirstEvent,
     key_text,
     keys_text,
 )
@@ -23,6 +26,9 @@ from stateful_models.steps import Delivered, Step, Stored
 
 LIMIT = 1 << 20
 """How many undelivered keys are remembered in order; beyond, only what they add up to."""
+BACKLOG_PER_SLOT = 8
+BACKLOG_FLOOR = 2_048
+"""How many keys may come out of one drain: so many for each slot, and these."""
 
 
 class _Change(NamedTuple):
@@ -33,15 +39,18 @@ class _Change(NamedTuple):
 
 
 class Events(Invariant[Account]):
-    """EVT-1, EVT-2, EVT-4 and EVT-5, and the events of DONE-1 and DONE-2.
+    """EVT-1 to EVT-5, and the events of DONE-1 and DONE-2.
 
     It keeps what listeners believe, and what happened since the last drain. At a drain the two
-    must explain the events that come out. The ready set itself is never walked.
+    must explain the events that come out. The ready set itself is never walked. A drain that was
+    broken off has delivered everything. Events that are marked as `metadata_only`, as vLLM marks
+    the cleaning up after a failed store, tell listeners nothing of what is there.
     """
 
     clauses: ClassVar[tuple[str, ...]] = (
         "EVT-1",
         "EVT-2",
+        "EVT-3",
         "EVT-4",
         "EVT-5",
         "DONE-1",
@@ -52,6 +61,7 @@ class Events(Invariant[Account]):
         CompleteStore,
         Reset,
         TakeEvents,
+        TakeFirstEvent,
     )
 
     def __init__(self, *, enabled: bool = True) -> None:
@@ -61,15 +71,22 @@ class Events(Invariant[Account]):
         self._num_keys = 0
         self._in_order = True
         self._reset = False
+        self._broken_off = False
         self._failed: set[OffloadKey] = set()
 
     def judge(self, step: Step, books: Account) -> Iterator[Finding]:
         if step.error is not None:
             return
         if isinstance(step.result, Delivered):
-            if self._enabled:
-                yield from self._drained(step.result.events)
-            elif step.result.events:
+            events = [e for e in step.result.events if not getattr(e, "metadata_only", False)]
+            if isinstance(step.operation, TakeFirstEvent):
+                broken_off = bool(self._happened)
+                self._deliver()
+                self._broken_off = broken_off
+            elif self._enabled:
+                yield from self._drained(events)
+                yield from self._bounded(events, books)
+            elif events:
                 yield Finding("EVT-4", "events came out of a manager with events disabled")
         elif self._enabled:
             self._note(step, books)
@@ -108,17 +125,37 @@ class Events(Invariant[Account]):
         if told != self._happened:
             for finding in self._disagreement(told):
                 # A reset has one removal of its own to make; whatever is wrong then is that.
-                by_reset = self._reset and finding.clause.startswith("EVT")
-                clause = "EVT-5" if by_reset else finding.clause
-                yield Finding(clause, finding.message)
+                # And whatever is wrong after a drain that was broken off comes of that.
+                clause = finding.clause
+                if self._broken_off:
+                    yield Finding("EVT-3", f"after a drain broken off {finding.message}")
+                elif self._reset and clause.startswith("EVT"):
+                    yield Finding("EVT-5", finding.message)
+                else:
+                    yield finding
+        self._deliver()
+
+    def _deliver(self) -> None:
         for change in self._happened:
             for key in change.keys:
                 self._believed.pop(key, None)
                 if not change.removed:
                     self._believed[key] = None
         self._happened, self._num_keys = [], 0
-        self._in_order, self._reset = True, False
+        self._in_order, self._reset, self._broken_off = True, False, False
         self._failed.clear()
+
+    def _bounded(self, events: Sequence[OffloadingEvent], books: Account) -> Iterator[Finding]:
+        if books.num_chunks is None:
+            return
+        most = BACKLOG_PER_SLOT * books.num_chunks + BACKLOG_FLOOR
+        backlog = sum(len(event.keys) for event in events)
+        if backlog > most:
+            yield Finding(
+                "EVT-4",
+                f"one drain named {backlog} keys, of {books.num_chunks} slots",
+                Kind.REFERENCE,
+            )
 
     def _disagreement(self, told: Sequence[_Change]) -> Iterator[Finding]:
         flat_told, flat_happened = _flat(told), _flat(self._happened)
@@ -127,8 +164,9 @@ class Events(Invariant[Account]):
         for key, removed in flat_happened:
             truth[key] = not removed
         wrong = False
-        failed = [key for key, removed in flat_told if not removed and key in self._failed]
-        if failed:
+        surplus = Counter(flat_told) - Counter(flat_happened)
+        failed = [key for key, removed in surplus if not removed and key in self._failed]
+        if failed and not self._reset:
             yield Finding("DONE-2", f"{keys_text(failed)} was announced, whose store failed")
         for key, removed in flat_told:
             if believed[key] == (not removed):
@@ -146,13 +184,39 @@ class Events(Invariant[Account]):
                 )
         if wrong or not self._in_order:
             return
-        remaining = iter(flat_happened)
-        if not all(change in remaining for change in flat_told):
+        if not _follows(told, self._happened):
             yield Finding("EVT-2", "events did not come in the order in which things happened")
-        elif flat_told == flat_happened and [c for c in told if not c.removed] != [
-            c for c in self._happened if not c.removed
-        ]:
-            yield Finding("DONE-1", "a store was announced in other groups than it was completed")
+        elif len(flat_told) < len(flat_happened):
+            return
+        elif self._reset and told[0] != self._happened[0]:
+            yield Finding("EVT-5", "a reset did not take back in the order of announcement")
+        elif [c for c in told if not c.removed] != [c for c in self._happened if not c.removed]:
+            yield Finding(
+                "DONE-1",
+                "a store was announced in another order or other groups than it was completed",
+                Kind.REFERENCE,
+            )
+
+
+def _follows(told: Sequence[_Change], happened: Sequence[_Change]) -> bool:
+    """Whether what was told, or left out, goes through what happened in order.
+
+    Keys of one change happened at once. A pair of a store and a removal may be missing.
+    """
+    places: dict[tuple[OffloadKey, bool], deque[int]] = {}
+    for place, change in enumerate(happened):
+        for key in change.keys:
+            places.setdefault((key, change.removed), deque()).append(place)
+    last = 0
+    for change in told:
+        for key in change.keys:
+            of_key = places.get((key, change.removed), deque())
+            while of_key and of_key[0] < last:
+                of_key.popleft()
+            if not of_key:
+                return False
+            last = of_key.popleft()
+    return True
 
 
 def _flat(changes: Sequence[_Change]) -> list[tuple[OffloadKey, bool]]:

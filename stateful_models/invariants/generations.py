@@ -9,6 +9,7 @@ from kvoffload.errors import UnknownTicketError
 from kvoffload.keys import OffloadKey
 from kvoffload.lookup import LookupResult
 from stateful_models.account import Account
+from stateful_models.contract import Kind
 from stateful_models.invariants.base import Finding, Invariant
 from stateful_models.operations import (
     Attempt,
@@ -41,6 +42,7 @@ class Generations(Invariant[Account]):
 
     def __init__(self) -> None:
         self._before: set[OffloadKey] = set()
+        self._tickets: dict[int, None] = {}
         self._generation_of: dict[Attempt, int] = {}
         self._suspects: dict[OffloadKey, str] = {}
         self._generation: int | None = None
@@ -54,8 +56,8 @@ class Generations(Invariant[Account]):
             return self._looked_up(step, books) if self._before or self._suspects else ()
         if isinstance(operation, (CompleteLoad, CompleteStore)):
             return self._completed(operation, step, books)
-        if kind is PrepareStore or kind is PrepareLoad:
-            return self._prepared(step, books)
+        if isinstance(operation, (PrepareStore, PrepareLoad)):
+            return self._prepared(operation, step, books)
         return self._other(step, books)
 
     def _looked_up(self, step: Step, books: Account) -> Iterator[Finding]:
@@ -72,7 +74,9 @@ class Generations(Invariant[Account]):
             if found != (hit, step.result is LookupResult.HIT):
                 yield Finding(clause, f"a stale completion changed what {key_text(key)} is")
 
-    def _prepared(self, step: Step, books: Account) -> Iterator[Finding]:
+    def _prepared(
+        self, operation: PrepareStore | PrepareLoad, step: Step, books: Account
+    ) -> Iterator[Finding]:
         result = step.result
         if not isinstance(result, (Loaded, Stored)):
             return
@@ -93,10 +97,13 @@ class Generations(Invariant[Account]):
                 self._suspects.pop(key, None)
         ticket = result.ticket
         if ticket is not None:
-            if ticket in self._generation_of:
+            if ticket in self._tickets:
                 yield Finding("DONE-4", f"ticket {ticket} was given out twice")
-            self._generation_of[ticket] = books.generation
-            _shorten(self._generation_of)
+            self._tickets[ticket] = None
+            _shorten(self._tickets)
+            if operation.attempt is not None:
+                self._generation_of[operation.attempt] = books.generation
+                _shorten(self._generation_of)
 
     def _completed(
         self, completion: CompleteLoad | CompleteStore, step: Step, books: Account
@@ -107,7 +114,7 @@ class Generations(Invariant[Account]):
         made_in = self._generation_of.get(attempt)
         if step.error is not None:
             if made_in is not None and isinstance(step.error, UnknownTicketError):
-                yield Finding("DONE-4", f"ticket {attempt} was given out, and is said unknown")
+                yield Finding("DONE-4", f"attempt {attempt} was made, and its ticket is unknown")
             return
         stale = len(books.acted) < len(completion.keys)
         if stale:
@@ -133,7 +140,11 @@ class Generations(Invariant[Account]):
         shown = step.visible.generation
         if shown is not None:
             if self._generation is not None and shown != self._generation + reset:
-                yield Finding("GEN-1", f"the generation went from {self._generation} to {shown}")
+                yield Finding(
+                    "GEN-1",
+                    f"the generation went from {self._generation} to {shown}",
+                    Kind.REFERENCE,
+                )
             self._generation = shown
         if self._stale is None or reset:
             self._stale = step.visible.stale_completions

@@ -24,12 +24,15 @@ from stateful_models.operations import (
     Lookup,
     NewRequest,
     Operation,
+    Outstanding,
     PrepareLoad,
     PrepareStore,
+    RequestId,
     Reset,
     ResetFlushed,
     ScheduleEnd,
     TakeEvents,
+    TakeFirstEvent,
     Touch,
 )
 from stateful_models.steps import Step
@@ -43,7 +46,9 @@ _CLAUSE_OF: dict[type[Operation], str] = {
     PrepareStore: "STORE-4",
     CompleteStore: "DONE-3",
     FinishRequest: "FIN-1",
+    Outstanding: "PIN-2",
     TakeEvents: "EVT-3",
+    TakeFirstEvent: "EVT-3",
     GetStats: "MET-2",
     Reset: "GEN-1",
     ResetFlushed: "SPECS-3",
@@ -55,6 +60,9 @@ _AFTER_A_BREACH = (PrepareLoad, PrepareStore, Touch, NewRequest, FinishRequest)
 """The calls that a manager refuses once its policy broke the contract (STORE-10)."""
 
 _NOTHING: tuple[Finding, ...] = ()
+
+KEPT = 1024
+"""How many finished requests are remembered."""
 
 
 class Refusals(Invariant[Account]):
@@ -69,15 +77,22 @@ class Refusals(Invariant[Account]):
 
     def __init__(self) -> None:
         self._breach_known = False
+        self._finished: dict[tuple[RequestId, int | None], None] = {}
 
     def judge(self, step: Step, books: Account) -> Iterable[Finding]:
         if step.error is None:
-            if type(step.operation) is Reset:
+            operation = step.operation
+            if type(operation) is Reset:
                 self._breach_known = False
+                self._finished.clear()
+            elif type(operation) is FinishRequest:
+                self._finished[operation.request, operation.context] = None
+                if len(self._finished) > KEPT:
+                    del self._finished[next(iter(self._finished))]
             return _NOTHING
         return self._raised(step, step.error, books)
 
-    def _raised(self, step: Step, error: Exception, books: Account) -> Iterator[Finding]:
+    def _raised(self, step: Step, error: BaseException, books: Account) -> Iterator[Finding]:
         operation = step.operation
         said = f"{operation.verb} raised {type(error).__name__}: {error}"
         if isinstance(error, PolicyContractError):
@@ -99,10 +114,16 @@ class Refusals(Invariant[Account]):
             if not isinstance(error, UnknownTicketError):
                 late = "DONE-3" if isinstance(operation, CompleteStore) else "DONE-4"
                 yield Finding(late, said)
-        elif _justified(operation, books):
+        elif _justified(operation, books) or self._is_over(operation):
             pass
         else:
             yield Finding(_CLAUSE_OF.get(type(operation), "SPECS-3"), said)
+
+    def _is_over(self, operation: Operation) -> bool:
+        """Whether it prepares something for a finished request, which may be refused (FIN-2)."""
+        if not isinstance(operation, (PrepareLoad, PrepareStore)):
+            return False
+        return (operation.request, operation.context) in self._finished
 
 
 def _justified(operation: Operation, books: Account) -> bool:

@@ -17,9 +17,9 @@ KEPT = 65_536
 
 
 class Residency(Invariant[Account]):
-    """LOOK-1, DONE-1, DONE-2 and DONE-3."""
+    """LOOK-1, DONE-1, DONE-2, DONE-3, and of STORE-4 that a refused offer stores nothing."""
 
-    clauses: ClassVar[tuple[str, ...]] = ("LOOK-1", "DONE-1", "DONE-2", "DONE-3")
+    clauses: ClassVar[tuple[str, ...]] = ("LOOK-1", "DONE-1", "DONE-2", "DONE-3", "STORE-4")
     concerns: ClassVar[tuple[type[Operation], ...]] = (Lookup, PrepareStore, CompleteStore)
 
     def __init__(self) -> None:
@@ -45,6 +45,11 @@ class Residency(Invariant[Account]):
         elif isinstance(step.result, Stored):
             for key in step.result.keys:
                 self._cause.pop(key, None)
+        elif isinstance(operation, PrepareStore):
+            for key in operation.keys:
+                if key not in books.resident:
+                    self._cause[key] = ("STORE-4", "its offer was refused")
+            self._shorten()
 
     def _completed(self, store: CompleteStore, books: Account) -> None:
         done = (
@@ -55,6 +60,9 @@ class Residency(Invariant[Account]):
         if len(books.acted) < len(store.keys):
             for key in set(store.keys).difference(books.acted):
                 self._cause[key] = ("DONE-3", "it was completed while it was not pending")
+        self._shorten()
+
+    def _shorten(self) -> None:
         while len(self._cause) > KEPT:
             del self._cause[next(iter(self._cause))]
 

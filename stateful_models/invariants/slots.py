@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from stateful_models.account import Account
+from stateful_models.contract import Kind
 from stateful_models.invariants.base import Finding, Invariant
 from stateful_models.operations import Operation, PrepareStore, key_text
 from stateful_models.steps import Step, Stored
@@ -23,12 +24,18 @@ class Slots(Invariant[Account]):
             return
         if len(stored.slots) != len(stored.keys):
             yield Finding(
-                "STORE-7", f"{len(stored.keys)} keys to store were given {len(stored.slots)} slots"
+                "STORE-7",
+                f"{len(stored.keys)} keys to store were given {len(stored.slots)} slots",
+                Kind.SAFETY,
             )
         if not stored.slots:
             return
         if len(set(stored.slots)) < len(stored.slots):
-            yield Finding("STORE-7", f"one call handed a slot out twice: {list(stored.slots)}")
+            yield Finding(
+                "STORE-7",
+                f"one call handed a slot out twice: {list(stored.slots)}",
+                Kind.SAFETY,
+            )
         if min(stored.slots) < 0 or (
             books.num_chunks is not None and max(stored.slots) >= books.num_chunks
         ):
@@ -41,5 +48,7 @@ class Slots(Invariant[Account]):
             owner = occupant.get(slot)
             if owner is not None and owner not in gone:
                 yield Finding(
-                    "STORE-7", f"slot {slot} was handed out although {key_text(owner)} is in it"
+                    "STORE-7",
+                    f"slot {slot} was handed out although {key_text(owner)} is in it",
+                    Kind.SAFETY,
                 )

@@ -11,6 +11,7 @@ try:
         LRUPolicyMachine,
         PolicyMachine,
     )
+    from stateful_models.machines.testing import machine_test
     from stateful_models.machines.universe import ManagerConfig
 except ModuleNotFoundError as _missing:
     if _missing.name != "hypothesis":
@@ -27,4 +28,5 @@ __all__ = [
     "ManagerConfig",
     "ManagerMachine",
     "PolicyMachine",
+    "machine_test",
 ]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Generic, TypeVar, cast
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from typing_extensions import override
 
-from kvoffload import CachePolicy, CachePolicyFactory, InvariantError, OffloadKey
+from kvoffload import CachePolicy, InvariantError, OffloadKey
 from stateful_models import operations as op
-from stateful_models.drivers import PolicyHost
-from stateful_models.invariants import Invariant, PolicyBooks, PolicyContract
-from stateful_models.judge import Judge
+from stateful_models.capabilities import Capabilities, stated_by
+from stateful_models.drivers import Driver, registered
+from stateful_models.engines.runs import PolicyRun
+from stateful_models.hosting import PolicyHost
+from stateful_models.invariants import Finding, Invariant, PolicyBooks, policy_invariants
+from stateful_models.machines.testing import refuse_lost_rules
 from stateful_models.machines.universe import (
     HINTS,
     KEYS,
@@ -23,19 +27,41 @@ from stateful_models.machines.universe import (
     some_keys,
 )
 from stateful_models.models import ARCModel, LRUModel, PolicyModel, PolicyOracle, difference
-from stateful_models.policy_subject import PolicySubject
+from stateful_models.programs import HostOperation, keys
 from stateful_models.reach import Reach
-from stateful_models.steps import Step, Victims
+from stateful_models.steps import Step
+from stateful_models.trial.wording import program_lines
+
+P = TypeVar("P", bound=CachePolicy)
 
 
-class PolicyMachine(RuleBasedStateMachine):
-    """Subclass it, override `make_policy`, and run it as any state machine of Hypothesis.
+class _MachineDriver(Driver[P]):
+    """The policy that a machine makes."""
 
-    The policy is called as vLLM 0.33 calls it. Without a model (`make_model`) it is held to
-    POL-1, POL-2, POL-3 and POL-7, and to what `make_invariants` adds; at the end every pin is
-    released, and everything must be evictable.
+    @property
+    @override
+    def capabilities(self) -> Capabilities:
+        return stated_by(self.build(1))
+
+
+class PolicyMachine(RuleBasedStateMachine, Generic[P]):
+    """Subclass it, override `make_driver` or `make_policy`, and run it with `machine_test`.
+
+        class TestMine(PolicyMachine[MyPolicy]):
+            def make_policy(self, capacity: int) -> MyPolicy:
+                return MyPolicy(cache_capacity=capacity)
+
+        test_mine = machine_test(TestMine)
+
+    The policy is called as the host of its driver calls it. Without a model (`make_model`) it is
+    held to what its capabilities promise and to what `make_invariants` adds; at the end every pin
+    is released, and everything must be evictable. As it is, it tries LRU. Rules can be added, and
+    overridden by rules; one that is overridden by a plain method, which Hypothesis would leave
+    out without a word, is refused when the class is made (TypeError).
     """
 
+    # Classes of machines are no classes of tests, whatever they are called.
+    __test__: ClassVar[bool] = False
     reach: ClassVar[Reach] = Reach()
     SITUATIONS: ClassVar[tuple[str, ...]] = (
         "eviction",
@@ -53,190 +79,208 @@ class PolicyMachine(RuleBasedStateMachine):
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls.reach = Reach()
+        refuse_lost_rules(cls)
 
     def __init__(self) -> None:
         super().__init__()
         # Nothing to end: not started yet, or failed on the way.
         self.over: bool = True
 
-    def make_policy(self, capacity: int) -> CachePolicy:
-        """The policy on trial, for a cache of `capacity` chunks. Override this."""
-        return CachePolicyFactory.get_cache_policy_cls("lru")(cache_capacity=capacity)
+    def make_policy(self, capacity: int) -> P:
+        """The policy on trial, for a cache of `capacity` chunks."""
+        # Only where nothing is overridden is P whatever the smoke test tries.
+        return cast("P", registered("lru").build(capacity))
+
+    def make_driver(self) -> Driver[P]:
+        """How the policy is built and called; by default `make_policy` and the calls of 0.33."""
+        return _MachineDriver(lambda cache_capacity: self.make_policy(cache_capacity))
 
     def make_model(self, capacity: int) -> PolicyModel | None:
         """A model that predicts its victims, None if there is none."""
         return None
 
     def make_invariants(self, capacity: int) -> Sequence[Invariant[PolicyBooks]]:
-        """Invariants that judge beside `PolicyContract`; new ones each time, as they keep state."""
+        """Invariants that judge beside the usual; new ones each time, as they keep state."""
         return ()
 
     @initialize(capacity=st.sampled_from((3, 4, 5, 6, 2, 1)))
     def start(self, capacity: int) -> None:
         """Build the policy, its host and its judge."""
-        policy = self.make_policy(capacity)
+        driver = self.make_driver()
         model = self.make_model(capacity)
-        self.subject: PolicySubject = PolicySubject(policy)
-        self.oracle: PolicyOracle | None = None if model is None else PolicyOracle(model)
-        may_refuse: object = getattr(policy, "may_refuse", None)
-        self.judge: Judge[PolicyBooks] = Judge(
-            [PolicyContract(may_refuse=may_refuse is not None), *self.make_invariants(capacity)],
-            PolicyBooks(),
+        own = list(self.make_invariants(capacity))
+        if model is not None:
+            own.append(Predicted(model))
+        self.run: PolicyRun[P] = PolicyRun(
+            driver,
+            capacity,
+            [*policy_invariants(driver.capabilities, capacity), *own],
+            reach=self.reach,
         )
-        self.may_refuse: bool = may_refuse is not None
-        self.host: PolicyHost = PolicyHost(capacity, self.perform)
+        self.host: PolicyHost = self.run.host
+        self.may_refuse: bool = driver.capabilities.may_refuse is not None
+        self.model: PolicyModel | None = model
         self.requests: Requests = Requests()
-        self.program: list[Step] = []
         self.over = False
         for slot in range(3):
-            self.host.place(self.requests[slot], Requests.positions(slot))
+            self._place(self.requests[slot], slot)
 
-    @rule(slot=request_slots, hints=st.sampled_from(HINTS))
-    def new_request(self, slot: int, hints: dict[str, object] | None) -> None:
+    @rule(slot=request_slots, data=st.data())
+    def new_request(self, slot: int, data: st.DataObject) -> None:
         """A request comes with the parameters of its client."""
-        self.perform(op.NewRequest(self.requests[slot], hints))
+        hints = data.draw(st.sampled_from(HINTS) | self.run.subject.driver.contexts())
+        self.play(op.NewRequest(self.requests[slot], hints))
 
     @rule(key=st.sampled_from(KEYS))
     def get(self, key: OffloadKey) -> None:
         """Look a key up."""
-        self.host.get(key)
+        self.play(op.Lookup(self.requests[0], key))
 
     @rule(slot=request_slots, keys=some_keys)
     def offer(self, slot: int, keys: list[OffloadKey]) -> None:
         """Offer any keys."""
-        self.host.offer(self.requests[slot], keys)
+        self.play(op.PrepareStore(self.requests[slot], tuple(keys)))
 
     @rule(slot=request_slots, mask=masks)
     def offer_new(self, slot: int, mask: int) -> None:
         """Offer keys that are not resident."""
         new = [key for key in KEYS if key not in self.host.ref_cnt]
-        self.host.offer(self.requests[slot], masked(new, mask))
+        self.play(op.PrepareStore(self.requests[slot], masked(new, mask)))
 
     @rule(slot=request_slots, first=st.integers(0, len(KEYS) - 1), number=st.integers(1, 2))
     def offer_few(self, slot: int, first: int, number: int) -> None:
         """Offer a key or two, for which there is likely to be room."""
-        self.host.offer(self.requests[slot], (KEYS + KEYS)[first : first + number])
+        few = (KEYS + KEYS)[first : first + number]
+        self.play(op.PrepareStore(self.requests[slot], few))
 
     @rule()
     def settle(self) -> None:
         """Everything that is in flight ends well."""
-        self.host.complete(self.host.pending)
-        self.host.release(self.host.pinned)
+        self.play(op.CompleteStore(self.requests[0], tuple(self.host.pending)))
+        self.play(op.CompleteLoad(self.requests[0], tuple(self.host.pinned)))
 
     @rule(mask=masks, success=st.sampled_from((True, True, False)), backwards=st.booleans())
     def complete(self, mask: int, success: bool, backwards: bool) -> None:
         """Some of the stores in flight end, in either order."""
         keys = masked(self.host.pending, mask)
-        self.reach.note("failed store", bool(keys) and not success)
-        self.host.complete(keys[::-1] if backwards else keys, success=success)
+        ordered = keys[::-1] if backwards else keys
+        self.play(op.CompleteStore(self.requests[0], ordered, success))
 
     @rule(slot=request_slots, mask=masks)
     def load(self, slot: int, mask: int) -> None:
         """Pin keys that are ready."""
-        self.host.load(self.requests[slot], masked(self.host.ready, mask))
-        self.reach.note("chunk pinned twice", any(n > 1 for n in self.host.ref_cnt.values()))
+        self.play(op.PrepareLoad(self.requests[slot], masked(self.host.ready, mask)))
 
     @rule(slot=request_slots, index=st.integers(0, len(KEYS) - 1))
     def load_one(self, slot: int, index: int) -> None:
         """Pin one key that is ready, so that others remain to be evicted."""
         if ready := self.host.ready:
-            self.host.load(self.requests[slot], (ready[index % len(ready)],))
+            self.play(op.PrepareLoad(self.requests[slot], (ready[index % len(ready)],)))
 
     @rule(mask=masks, backwards=st.booleans())
     def release(self, mask: int, backwards: bool) -> None:
         """Release some pins, in either order."""
         keys = masked(self.host.pinned, mask)
-        self.host.release(keys[::-1] if backwards else keys)
+        self.play(op.CompleteLoad(self.requests[0], keys[::-1] if backwards else keys))
 
     @rule(slot=request_slots, keys=some_keys)
     def touch(self, slot: int, keys: list[OffloadKey]) -> None:
         """Touch any keys."""
-        absent = any(key not in self.host.ref_cnt for key in keys)
-        self.reach.note("touch of a key that is not resident", absent)
-        self.host.touch(self.requests[slot], keys)
+        self.play(op.Touch(self.requests[slot], tuple(keys)))
 
     @rule(slot=request_slots, replaced=st.booleans())
     def finish(self, slot: int, replaced: bool) -> None:
         """A request ends, and perhaps makes way for another."""
-        self.host.finish(self.requests[slot])
+        self.play(op.FinishRequest(self.requests[slot]))
         if replaced:
-            self.host.place(self.requests.replace(slot), Requests.positions(slot))
+            self._place(self.requests.replace(slot), slot)
 
-    @precondition(lambda self: len(self.program) > 20)
+    @precondition(lambda self: len(self.run.played) > 12)
     @rule(dice=st.integers(0, 3))
     def reset(self, dice: int) -> None:
         """Reset, rarely enough for something to be there."""
         if not dice:
             self.reach.note("reset with work in flight", any(self.host.ref_cnt.values()))
-            self.host.reset()
+            self.play(op.Reset())
 
-    def perform(self, operation: op.Operation) -> Step:
-        """Perform an operation, and hold what comes of it against everything that is known."""
-        counts = self.host.ref_cnt.values() if self.program else ()
-        pinned, pending = any(n > 0 for n in counts), any(n < 0 for n in counts)
-        step = self.subject.perform(operation)
-        self.program.append(step)
-        found = [str(violation) for violation in self.judge.judge(step)]
-        found += self._inside()
-        if self.oracle is not None:
-            wrong = difference(self.oracle.predict(operation), step)
-            found += [wrong] if wrong is not None else []
+    @precondition(lambda self: self.run.subject.driver.host_events() is not None)
+    @rule(data=st.data())
+    def host_event(self, data: st.DataObject) -> None:
+        """An extra call of the host, where the driver has any."""
+        events = self.run.subject.driver.host_events()
+        if events is not None:
+            self.play(data.draw(events))
+
+    def play(self, operation: HostOperation) -> None:
+        """Play an operation, and hold what comes of it against everything that is known."""
+        self.run.play(operation, KEYS)
+        self._object(self._inside())
+
+    def _object(self, inside: str | None) -> None:
+        found = [str(violation) for violation in self.run.violations]
+        found += [inside] if inside is not None else []
         if found:
             self.over = True
-            program = "\n".join(map(str, self.program))
-            raise AssertionError("\n".join([*found, "the program:", program]))
-        if isinstance(operation, op.Evict):
-            evicted = isinstance(step.result, Victims)
-            self.reach.note("eviction", evicted)
-            self.reach.note("refused eviction", not evicted)
-            self.reach.note("eviction beside pins", evicted and pinned)
-            self.reach.note("eviction beside pending chunks", evicted and pending)
-        self.reach.note("finished request", isinstance(operation, op.RequestFinished))
-        return step
+            raise AssertionError(
+                "\n".join(
+                    [*found, "the program:", *program_lines(self.run.played, self.run.violations)]
+                )
+            )
 
-    def _inside(self) -> list[str]:
+    def _place(self, request: op.RequestId, slot: int) -> None:
+        self.play(op.SetPositions(request, Requests.positions(slot)))
+
+    def _inside(self) -> str | None:
         # A policy that can check its own structures is asked to, after every call.
-        check: object = getattr(self.subject.policy, "check", None)
+        check: object = getattr(self.run.policy, "check", None)
         if callable(check):
             try:
                 check()
             except InvariantError as broken:
-                return [str(broken)]
-        return []
+                return str(broken)
+        return None
 
     def teardown(self) -> None:
         """End every transfer, and evict everything that is left."""
         if self.over:
             return
-        self.host.complete(self.host.pending)
-        self.host.release(self.host.pinned)
-        if self.may_refuse:
-            return
-        for key in KEYS:
-            self.host.get(key)
-        if self.host.ref_cnt:
-            self.perform(op.Evict(len(self.host.ref_cnt)))
-        for key in KEYS:
-            self.host.get(key)
+        self.settle()
+        if not self.may_refuse:
+            fresh = keys(" ".join(f"new{number}" for number in range(self.host.capacity)))
+            self.run.play(op.PrepareStore("last", fresh), (*KEYS, *fresh))
+        self.run.end()
+        self._object(self._inside())
 
 
-class LRUPolicyMachine(PolicyMachine):
+class Predicted(Invariant[PolicyBooks]):
+    """Every answer is the one that a model gives."""
+
+    def __init__(self, model: PolicyModel) -> None:
+        self._oracle = PolicyOracle(model)
+
+    def judge(self, step: Step, books: PolicyBooks) -> Iterator[Finding]:
+        wrong = difference(self._oracle.predict(step.operation), step)
+        if wrong is not None:
+            yield Finding("MODEL", wrong)
+
+
+class LRUPolicyMachine(PolicyMachine[CachePolicy]):
     """LRU against its model (LRU-1, LRU-2)."""
 
     def make_policy(self, capacity: int) -> CachePolicy:
-        return CachePolicyFactory.get_cache_policy_cls("lru")(cache_capacity=capacity)
+        return registered("lru").build(capacity)
 
     def make_model(self, capacity: int) -> PolicyModel:
         return LRUModel(capacity)
 
 
-class ARCPolicyMachine(PolicyMachine):
+class ARCPolicyMachine(PolicyMachine[CachePolicy]):
     """ARC against its model (ARC-1 to ARC-5)."""
 
     SITUATIONS: ClassVar[tuple[str, ...]] = (*PolicyMachine.SITUATIONS, "ghost hit")
 
     def make_policy(self, capacity: int) -> CachePolicy:
-        return CachePolicyFactory.get_cache_policy_cls("arc")(cache_capacity=capacity)
+        return registered("arc").build(capacity)
 
     def make_model(self, capacity: int) -> PolicyModel:
         return ARCModel(capacity)
@@ -244,5 +288,5 @@ class ARCPolicyMachine(PolicyMachine):
     def teardown(self) -> None:
         if not self.over:
             super().teardown()
-            model = None if self.oracle is None else self.oracle.model
+            model = self.model
             self.reach.note("ghost hit", isinstance(model, ARCModel) and model.ghost_hits > 0)

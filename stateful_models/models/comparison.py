@@ -15,13 +15,35 @@ from stateful_models.steps import Delivered, Loaded, Reported, Result, Step, Sto
 
 
 @frozen
-class Raises:
-    """The call fails with one of `errors`: several when it is wrong in several ways."""
+class Refusal:
+    """An error of just this type that says what was wrong.
 
-    errors: frozenset[type[Exception]]
+    `names` are attributes with their values; `says` is part of what it says in words.
+    """
+
+    error: type[Exception]
+    names: tuple[tuple[str, object], ...] = ()
+    says: str = ""
 
     def __str__(self) -> str:
-        return "raises " + " or ".join(sorted(error.__name__ for error in self.errors))
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.names)
+        return f"{self.error.__name__}({shown})"
+
+    def fits(self, error: BaseException | None) -> bool:
+        """Whether a call was refused like this."""
+        if type(error) is not self.error or self.says not in str(error):
+            return False
+        return all(getattr(error, name, None) == value for name, value in self.names)
+
+
+@frozen
+class Raises:
+    """The call fails in one of these ways: several when it is wrong in several."""
+
+    refusals: frozenset[Refusal]
+
+    def __str__(self) -> str:
+        return "raises " + " or ".join(sorted(map(str, self.refusals)))
 
 
 @frozen
@@ -46,7 +68,7 @@ def difference(prediction: Prediction, step: Step) -> str | None:
     Tickets are the subject's own business: no prediction names one.
     """
     if isinstance(prediction, Raises):
-        agrees = type(step.error) in prediction.errors
+        agrees = any(refusal.fits(step.error) for refusal in prediction.refusals)
     elif step.error is not None:
         agrees = False
     elif isinstance(prediction, Announced):

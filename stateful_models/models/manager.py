@@ -25,7 +25,7 @@ from kvoffload.lookup import LookupResult
 from kvoffload.requests import RequestOffloadingContext
 from kvoffload.tiers import Medium
 from stateful_models import operations as op
-from stateful_models.models.comparison import Announced, Prediction, Raises
+from stateful_models.models.comparison import Announced, Prediction, Raises, Refusal
 from stateful_models.models.policy import PolicyModel
 from stateful_models.steps import Delivered, Loaded, Reported, Stored
 
@@ -103,8 +103,8 @@ class ManagerModel:
         keys = getattr(operation, "keys", ())
         if isinstance(operation, op.Lookup):
             keys = (operation.key,)
-        if any(len(key) < 5 for key in keys):
-            return _raises(InvalidKeyError)
+        if short := [key for key in keys if len(key) < 5]:
+            return Raises(frozenset({Refusal(InvalidKeyError, (("key", short[0]),))}))
         match operation:
             case op.NewRequest(request):
                 self.records.setdefault(request, Record())
@@ -143,24 +143,26 @@ class ManagerModel:
 
     def prepare_load(self, load: op.PrepareLoad) -> Prediction:
         """LOAD-1, LOAD-2, LOAD-5, FIN-2."""
-        record = self.records.get(load.request, Record())
-        wrong: set[type[Exception]] = set()
+        # An internal transfer leaves no trace on the request (LOAD-5).
+        record = Record() if load.internal else self.records.get(load.request, Record())
+        wrong: list[Refusal] = []
         for key in load.keys:
             if key not in self.slots:
-                wrong.add(ChunkNotFoundError)
+                wrong.append(_refusal(load, ChunkNotFoundError, key=key))
             elif self.ref_cnt[key] == PENDING:
-                wrong.add(ChunkNotReadyError)
-        if record.finished and not set(load.keys) <= set(record.seen):
-            wrong.add(RequestFinishedError)
+                wrong.append(_refusal(load, ChunkNotReadyError, key=key))
+        if record.finished:
+            wrong += _unseen(record, load, load.keys)
         if wrong:
             return Raises(frozenset(wrong))
-        self.records[load.request] = record
         for key in load.keys:
             if self.ref_cnt[key] == 0:
                 self.policy.mark_non_evictable(key)
             self.ref_cnt[key] += 1
-        self.see(load.request, load.keys)
-        record.reused |= set(load.keys) - record.inserted
+        if not load.internal:
+            self.records[load.request] = record
+            self.see(load.request, load.keys)
+            record.reused |= set(load.keys) - record.inserted
         self.hold(Hold(load.attempt, load.request, False, load.keys, Counter(load.keys)))
         return Loaded(tuple(self.slots[key] for key in load.keys))
 
@@ -168,16 +170,17 @@ class ManagerModel:
         """LOAD-4, DONE-4."""
         if load.attempt is not None:
             if load.attempt not in self.attempts:
-                return _raises(UnknownTicketError)
+                return Raises(frozenset({_refusal(load, UnknownTicketError)}))
             released = self.take(load.attempt, load.keys, stores=False)
             self.stale += len(released) < len(load.keys)
         else:
-            wrong: set[type[Exception]] = set()
+            wrong: list[Refusal] = []
             for key, times in Counter(load.keys).items():
                 if key not in self.slots:
-                    wrong.add(ChunkNotFoundError)
+                    wrong.append(_refusal(load, ChunkNotFoundError, key=key))
                 elif self.ref_cnt[key] < times:
-                    wrong.add(NotPinnedError)
+                    pins = max(self.ref_cnt[key], 0)
+                    wrong.append(_refusal(load, NotPinnedError, key=key, held=pins, released=times))
             if wrong:
                 return Raises(frozenset(wrong))
             released = list(load.keys)
@@ -199,8 +202,8 @@ class ManagerModel:
         ]
         seen_now = [key for key in keys if key in admitted or key in ready]
         record = self.records.setdefault(offer.request, Record())
-        if record.finished and not set(seen_now) <= set(record.seen):
-            return _raises(RequestFinishedError)
+        if record.finished and (unseen := _unseen(record, offer, seen_now)):
+            return Raises(frozenset(unseen))
 
         self.tracker = tracker
         self.skipped += len(candidates) - len(admitted)
@@ -210,6 +213,8 @@ class ManagerModel:
         self.see(offer.request, seen_now)
         record.reused |= set(ready) - record.inserted
         if not admitted:
+            # An attempt like any other, of which a completion is not of the unknown.
+            self.hold(Hold(offer.attempt, offer.request, True, (), Counter()))
             return Stored((), (), ())
         self.samples.append(len(admitted))
 
@@ -233,7 +238,7 @@ class ManagerModel:
         """DONE-1 to DONE-4."""
         if store.attempt is not None:
             if store.attempt not in self.attempts:
-                return _raises(UnknownTicketError)
+                return Raises(frozenset({_refusal(store, UnknownTicketError)}))
             done = self.take(store.attempt, store.keys, stores=True)
             self.stale += len(done) < len(store.keys)
         else:
@@ -369,8 +374,19 @@ class ManagerModel:
             self.backlog.append(OffloadingEvent(list(keys), Medium.CPU, removed))
 
 
-def _raises(error: type[Exception]) -> Raises:
-    return Raises(frozenset({error}))
+def _refusal(call: op.Operation, error: type[Exception], **names: object) -> Refusal:
+    return Refusal(error, tuple(names.items()), call.verb)
+
+
+def _unseen(
+    record: Record, call: op.PrepareLoad | op.PrepareStore, keys: Iterable[OffloadKey]
+) -> list[Refusal]:
+    """The ways to refuse a finished request that would see keys for the first time (FIN-2)."""
+    return [
+        _refusal(call, RequestFinishedError, request_id=call.request, key=key)
+        for key in keys
+        if key not in record.seen
+    ]
 
 
 def _take_one(holds: Iterable[Hold], key: OffloadKey) -> bool:

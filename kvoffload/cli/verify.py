@@ -1,0 +1,440 @@
+"""`kvoffload verify`: policies and managers on trial, each in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from attrs import frozen
+from rich.text import Text
+
+from kvoffload.cli.interrupts import deferred_interrupt
+from kvoffload.cli.problems import (
+    EXIT_USAGE,
+    EXIT_VIOLATION,
+    OutputError,
+    RunInterruptedError,
+    UsageError,
+    counted,
+)
+from kvoffload.cli.results import TO_STDOUT, ResultFile, print_json
+from kvoffload.cli.screen import open_screen
+from kvoffload.cli.verdicts import narrate_trial, show_reports
+
+if TYPE_CHECKING:
+    from stateful_models.trial.request import Argument, Request
+    from stateful_models.trial.verdicts import Report
+
+HELP = """Put policies, or managers, on trial and say which clause of the contract each breaks.
+
+Each target runs in a process of its own, on a virtual clock, called as its host would call it. \
+What is broken is shown by the shortest program found, with what an engine would do then; what \
+was not reached is not called held. Exit status: 0 none convicted; 1 one is convicted or, at \
+level ci and above, a safety clause was not reached; 2 a target could not be tried.
+
+Examples:
+
+  kvoffload verify lru arc
+
+  kvoffload verify my_policy.py:MyPolicy --driver my_policy.py:MyDriver --level ci
+
+  kvoffload verify --manager my_pkg.manager:MyManager --json verdict.json
+"""
+CONTRACT, TARGETS, OUTPUT = "What is judged", "Targets", "Output"
+
+
+class LevelName(StrEnum):
+    """How long a trial takes: seconds, two minutes, the night."""
+
+    QUICK = "quick"
+    CI = "ci"
+    NIGHTLY = "nightly"
+
+
+class ProfileName(StrEnum):
+    """Whose code is on trial."""
+
+    VLLM = "vllm"
+    REFERENCE = "reference"
+
+
+def verify(
+    target: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TARGET...",
+            help="A registered name (lru, arc), pkg.mod:Class, file.py:Class, or a factory that "
+            "takes cache_capacity.",
+            show_default=False,
+        ),
+    ] = None,
+    manager: Annotated[
+        bool, typer.Option("--manager", help="The targets are managers.", rich_help_panel=TARGETS)
+    ] = False,
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Judge a log of calls instead of targets: .jsonl, or .gz. Repeatable.",
+            show_default=False,
+            rich_help_panel=TARGETS,
+        ),
+    ] = None,
+    driver: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M:CLASS",
+            help="How to build and call the targets: a subclass of Driver.",
+            rich_help_panel=TARGETS,
+        ),
+    ] = None,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg",
+            metavar="K=V[,V...]",
+            help="A constructor argument; several values make a trial each. Repeatable.",
+            show_default=False,
+            rich_help_panel=TARGETS,
+        ),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            metavar="K=V",
+            help="A variable in the environment of the targets. Repeatable.",
+            show_default=False,
+            rich_help_panel=TARGETS,
+        ),
+    ] = None,
+    profile: Annotated[
+        ProfileName,
+        typer.Option(
+            help="vllm convicts on what anybody signed, reference on everything.",
+            case_sensitive=False,
+            rich_help_panel=CONTRACT,
+        ),
+    ] = ProfileName.VLLM,
+    level: Annotated[
+        LevelName,
+        typer.Option(
+            help="quick takes up to 10 seconds a target, ci two minutes.",
+            case_sensitive=False,
+            rich_help_panel=CONTRACT,
+        ),
+    ] = LevelName.QUICK,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GLOB",
+            help="Only these clauses (POL-*). Repeatable.",
+            show_default=False,
+            rich_help_panel=CONTRACT,
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GLOB",
+            help="Not these clauses. Repeatable.",
+            show_default=False,
+            rich_help_panel=CONTRACT,
+        ),
+    ] = None,
+    invariant: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="M:CLASS",
+            help="An invariant of your own that judges beside the others. Repeatable.",
+            show_default=False,
+            rich_help_panel=CONTRACT,
+        ),
+    ] = None,
+    known_failures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Breaches that do not convict: lines of TARGET and CLAUSE.",
+            show_default=False,
+            rich_help_panel=CONTRACT,
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Chooses the programs.", rich_help_panel=CONTRACT)
+    ] = 0,
+    json: Annotated[
+        str | None,
+        typer.Option(
+            "--json",
+            metavar="FILE|-",
+            help="Write the verdicts as a JSON list; with - nothing else goes to standard output.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    export: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py",
+            help="Write a pytest file: a test for each conviction, and one for each clause.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+) -> None:
+    """Put policies, or managers, on trial."""
+    targets = target or []
+    if bool(targets) == bool(log):
+        raise UsageError("name targets, or logs with --log, and not both")
+    if log:
+        judge_logs(log, profile=profile, invariants=invariant or ())
+        return
+    _need_hypothesis()
+    screen = open_screen(stderr=json == TO_STDOUT)
+    stderr = open_screen(stderr=True)
+    result_file = None if json is None or json == TO_STDOUT else ResultFile(json)
+    if json == TO_STDOUT and sys.stdout is None:
+        raise UsageError(f"--json {TO_STDOUT}: standard output is closed")
+    _check_globs("--only", only or ())
+    _check_globs("--without", without or ())
+    known = KnownFailures.read(known_failures)
+    known.check(targets)
+    requests = [
+        _request(
+            one,
+            manager=manager,
+            driver=driver,
+            arguments=arguments,
+            environment=dict(_pair("--env", text) for text in env or ()),
+            invariants=tuple(invariant or ()),
+            profile=profile,
+            level=level,
+            only=tuple(only or ()),
+            without=tuple(without or ()),
+            known=known.of(one),
+            seed=seed,
+        )
+        for one in targets
+        for arguments in _grid(arg or ())
+    ]
+    # Imported only now: a mistake in the options is told at once.
+    from stateful_models.trial.export import export_tests
+    from stateful_models.trial.trials import hold_trial
+    from stateful_models.trial.verdicts import encode_all
+
+    reports: list[Report] = []
+
+    def deliver() -> None:
+        data = encode_all(reports)
+        try:
+            if result_file is not None:
+                result_file.write(data)
+            if export is not None:
+                _write(export, export_tests(reports))
+        finally:
+            show_reports(screen, reports)
+        if json == TO_STDOUT:
+            print_json(data)
+
+    for request in requests:
+        try:
+            with deferred_interrupt() as raise_pending, narrate_trial(stderr, request) as narrator:
+
+                def proceed(engine: str, share: float) -> None:
+                    raise_pending()
+                    narrator(engine, share)
+
+                reports.append(hold_trial(request, proceed))
+        except KeyboardInterrupt:
+            if reports:
+                deliver()
+            raise RunInterruptedError(
+                f"interrupted in the trial of {request.target}; {len(reports)} of "
+                f"{counted(len(requests), 'trial')} complete"
+            ) from None
+    deliver()
+    status = exit_status(reports)
+    if status:
+        raise typer.Exit(status)
+
+
+def judge_logs(paths: Sequence[Path], *, profile: ProfileName, invariants: Sequence[str]) -> None:
+    """Judge recorded calls, and say what they break. Raises typer.Exit with 1 if that convicts."""
+    from stateful_models.contract import Profile
+    from stateful_models.invariants import Invariant
+    from stateful_models.loading import TargetError, find_class
+    from stateful_models.logs import LogError, judge_log
+
+    screen = open_screen(stderr=False)
+    convicted = False
+    for path in paths:
+        try:
+            own: list[Invariant[Any]] = []  # of which books shows when they judge
+            for name in invariants:
+                found = find_class(name)
+                if not issubclass(found, Invariant):
+                    raise UsageError(f"--invariant {name}: not a subclass of Invariant")
+                own.append(found())
+            report = judge_log(path, profile=Profile(profile.value), invariants=own)
+        except (LogError, TargetError, OSError) as error:
+            raise UsageError(f"--log {path}: {error}") from error
+        screen.print(Text(str(report)), soft_wrap=True)
+        convicted = convicted or bool(report.convictions)
+    if convicted:
+        raise typer.Exit(EXIT_VIOLATION)
+
+
+def exit_status(reports: Sequence[Report]) -> int:
+    """2 if a target could not be tried, 1 if one is convicted or, above level quick, a clause of
+    safety was not reached, else 0."""
+    from stateful_models.trial.verdicts import Outcome, Verdict
+
+    if any(report.verdict is Outcome.UNTRIED for report in reports):
+        return EXIT_USAGE
+    for report in reports:
+        unreached = any(
+            clause.verdict is Verdict.NOT_REACHED and clause.kind == "S"
+            for clause in report.clauses
+        )
+        if report.verdict is Outcome.CONVICTED or (unreached and report.level != LevelName.QUICK):
+            return EXIT_VIOLATION
+    return 0
+
+
+@frozen
+class KnownFailures:
+    """Breaches that are known of, by target: the clauses that do not convict it."""
+
+    where: str
+    clauses: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def read(cls, path: Path | None) -> KnownFailures:
+        """Those of a file: a target and a clause on each line, `#` begins a comment.
+
+        Raises UsageError, with the line.
+        """
+        from stateful_models.contract import CLAUSES
+
+        if path is None:
+            return cls("", {})
+        where = f"--known-failures {path}"
+        try:
+            lines = path.read_text().splitlines()
+        except (OSError, UnicodeError) as error:
+            raise UsageError(f"{where}: {error}") from error
+        found: dict[str, frozenset[str]] = {}
+        for number, line in enumerate(lines, 1):
+            words = line.partition("#")[0].split()
+            if not words:
+                continue
+            if len(words) != 2:
+                raise UsageError(f"{where}: line {number}: not a target and a clause: {line!r}")
+            name, clause = words
+            if clause not in CLAUSES:
+                raise UsageError(f"{where}: line {number}: no clause is called {clause}")
+            found[name] = found.get(name, frozenset()) | {clause}
+        return cls(where, found)
+
+    def of(self, target: str) -> tuple[str, ...]:
+        """The clauses that are known to be broken by a target."""
+        return tuple(sorted(self.clauses.get(target, ())))
+
+    def check(self, targets: Sequence[str]) -> None:
+        """Raise UsageError if the file is about none of the targets: it was named in vain."""
+        if self.clauses and self.clauses.keys().isdisjoint(targets):
+            names = ", ".join(self.clauses)
+            raise UsageError(f"{self.where}: it is about {names}, which are not on trial")
+
+
+def _request(
+    target: str,
+    *,
+    manager: bool,
+    driver: str | None,
+    arguments: Mapping[str, Argument],
+    environment: Mapping[str, str],
+    invariants: tuple[str, ...],
+    profile: ProfileName,
+    level: LevelName,
+    only: tuple[str, ...],
+    without: tuple[str, ...],
+    known: tuple[str, ...],
+    seed: int,
+) -> Request:
+    from stateful_models.contract import Profile
+    from stateful_models.trial.request import Request, Task
+
+    return Request(
+        task=Task.MANAGER if manager else Task.POLICY,
+        target=target,
+        driver=driver,
+        invariants=invariants,
+        profile=Profile(profile.value),
+        level=level.value,
+        seed=seed,
+        only=only,
+        without=without,
+        known=known,
+        environment=environment,
+        arguments=arguments,
+    )
+
+
+def _need_hypothesis() -> None:
+    if find_spec("hypothesis") is None:
+        raise UsageError("verify needs hypothesis: pip install 'kvoffload[verify]'")
+
+
+def _check_globs(option: str, globs: Sequence[str]) -> None:
+    """Raise UsageError for one that names no clause: what is judged would not be what was meant."""
+    from fnmatch import fnmatchcase
+
+    from stateful_models.contract import CLAUSES
+
+    for glob in globs:
+        if not any(fnmatchcase(clause, glob) for clause in CLAUSES):
+            raise UsageError(f"{option} {glob}: no clause is called that")
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError(f"{option} {text}: not of the form NAME=VALUE")
+    return name, value
+
+
+def _grid(texts: Sequence[str]) -> Iterator[dict[str, Argument]]:
+    """Every combination of the values given for each argument."""
+    values: dict[str, list[Argument]] = {}
+    for text in texts:
+        name, value = _pair("--arg", text)
+        if not name.isidentifier():
+            raise UsageError(f"--arg {text}: {name} is no name of an argument")
+        values.setdefault(name, []).extend(map(_read, value.split(",")))
+    for chosen in product(*values.values()):
+        yield dict(zip(values, chosen, strict=True))
+
+
+def _read(text: str) -> Argument:
+    words: dict[str, Argument] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text)
+    except OSError as error:
+        raise OutputError(f"--export {path}: {error.strerror or error}") from error

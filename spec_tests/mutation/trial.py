@@ -1,0 +1,176 @@
+"""Mutants on trial: each in a forked child, which runs the engines until one objects.
+
+A child starts from a parent that has imported everything and run the engines once, and it dies
+with its mutant, so nothing is ever undone.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from attrs import frozen
+
+from spec_tests.mutation.mutant import Mutant
+from spec_tests.mutation.patching import apply
+
+MEMORY_LIMIT: Final = 2 << 30
+"""Bytes of address space beyond what the parent has; more is a mutant that never stops adding."""
+WALL_PER_CPU: Final = 30
+"""An engine that waits instead of working is ended after so many times its limit of work."""
+SAID: Final = 4096
+SLOWER: Final = 5
+EXTRA: Final = 1.0
+"""An engine may work so many times as long on a mutant as on the original, and a second more."""
+
+
+class Engine(NamedTuple):
+    """One way of trying the implementation; `run` raises when something is wrong."""
+
+    name: str
+    run: Callable[[], None]
+
+
+class Fate(Enum):
+    """What came of a mutant."""
+
+    KILLED = "killed"
+    TIMEOUT = "timeout"
+    SURVIVED = "survived"
+
+
+@frozen
+class Outcome:
+    """The fate of a mutant; `engine` objected, and `said` what it saw."""
+
+    mutant: Mutant
+    fate: Fate
+    engine: str
+    said: str
+    seconds: float
+
+
+class _Child(NamedTuple):
+    mutant: Mutant
+    pipe: int
+    began: float
+
+
+Limits: TypeAlias = Mapping[str, float]
+"""Seconds of work by the name of an engine."""
+
+
+def baseline(engines: Sequence[Engine]) -> dict[str, float]:
+    """Run the engines on the original; what each took, in seconds of work. Raises as they do."""
+    took: dict[str, float] = {}
+    for engine in engines:
+        began = time.process_time()
+        engine.run()
+        took[engine.name] = time.process_time() - began
+    return took
+
+
+def limits_from(took: Limits) -> Limits:
+    """How long engines may work on a mutant."""
+    return {name: SLOWER * seconds + EXTRA for name, seconds in took.items()}
+
+
+def try_all(
+    mutants: Iterable[Mutant], engines: Sequence[Engine], *, limits: Limits, jobs: int
+) -> Iterator[Outcome]:
+    """Try mutants, `jobs` at a time; their outcomes as they come."""
+    waiting = iter(mutants)
+    running: dict[int, _Child] = {}
+    exhausted = False
+    while running or not exhausted:
+        while not exhausted and len(running) < jobs:
+            mutant = next(waiting, None)
+            if mutant is None:
+                exhausted = True
+            else:
+                pid, child = _start(mutant, engines, limits)
+                running[pid] = child
+        if running:
+            # Only of our own: whoever calls may have children too.
+            pid, status = _wait_for_any(running)
+            yield _outcome(running.pop(pid), status)
+
+
+def _wait_for_any(running: Iterable[int]) -> tuple[int, int]:
+    pause = 0.0005
+    while True:
+        for pid in running:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                return done, status
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.02)
+
+
+def _start(mutant: Mutant, engines: Sequence[Engine], limits: Limits) -> tuple[int, _Child]:
+    read_end, write_end = os.pipe()
+    began = time.monotonic()
+    with warnings.catch_warnings():
+        # numpy's threads idle when this is called, and hold nothing that the child will need.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid:
+        os.close(write_end)
+        return pid, _Child(mutant, read_end, began)
+    status = 1
+    try:
+        os.close(read_end)
+        _confine()
+        said = _live(mutant, engines, limits)
+        os.write(write_end, said.encode(errors="replace")[:SAID])
+        status = 0
+    finally:
+        # Whatever happened: no handler, buffer or test runner of the parent's may go on here.
+        os._exit(status)
+
+
+def _confine() -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        used = int(statm.read().split()[0]) * resource.getpagesize()
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_LIMIT, hard))
+
+
+def _live(mutant: Mutant, engines: Sequence[Engine], limits: Limits) -> str:
+    """What to tell the parent: nothing of a survivor, else an engine and what it said."""
+    apply(mutant)
+    for engine in engines:
+        signal.setitimer(signal.ITIMER_PROF, limits[engine.name])
+        signal.setitimer(signal.ITIMER_REAL, limits[engine.name] * WALL_PER_CPU)
+        try:
+            engine.run()
+        except BaseException as error:
+            try:
+                return f"{engine.name}\n{type(error).__name__}: {error}"
+            except Exception:
+                return f"{engine.name}\n{type(error).__name__}"
+    return ""
+
+
+def _outcome(child: _Child, status: int) -> Outcome:
+    with open(child.pipe, "rb") as pipe:
+        engine, _, said = pipe.read().decode(errors="replace").partition("\n")
+    fate = Fate.KILLED if engine else Fate.SURVIVED
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        fate = Fate.TIMEOUT if number in (signal.SIGPROF, signal.SIGALRM) else Fate.KILLED
+        said = signal.Signals(number).name
+    elif os.WEXITSTATUS(status):
+        raise RuntimeError(f"the child of {child.mutant.key} failed before any engine ran")
+    return Outcome(child.mutant, fate, engine, said, time.monotonic() - child.began)

@@ -1,0 +1,161 @@
+"""A limit on a program that does not return, however it holds on."""
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
+from kvoffload import InvalidValueError
+from stateful_models.trial.hang import DidNotReturn, time_limit
+
+SOON = 0.02
+
+
+def loop() -> None:
+    while True:
+        pass
+
+
+def discard(error: type[BaseException], times: int) -> int:
+    """Hang, and discard what is raised, so many times."""
+    discarded = 0
+    while discarded < times:
+        try:
+            loop()
+        except error:
+            discarded += 1
+    return discarded
+
+
+def test_what_does_not_return_is_interrupted_and_found() -> None:
+    with pytest.raises(DidNotReturn) as hung, time_limit(SOON) as limit:
+        loop()
+    assert limit.fired == 1
+    assert hung.value.seconds == SOON
+    assert str(hung.value).startswith("did not return within 0.02 s; found at ")
+    assert hung.value.place.endswith("in loop")
+    assert __file__ in hung.value.place
+
+
+def test_who_catches_exceptions_does_not_catch_it() -> None:
+    caught: list[Exception] = []
+
+    def catch() -> None:
+        try:
+            loop()
+        except Exception as error:
+            caught.append(error)
+
+    with pytest.raises(DidNotReturn), time_limit(SOON):
+        catch()
+    assert caught == []
+
+
+def test_it_strikes_again_when_it_was_discarded() -> None:
+    def hang_on() -> None:
+        discard(BaseException, 2)
+        loop()
+
+    with pytest.raises(DidNotReturn), time_limit(SOON) as limit:
+        hang_on()
+    assert limit.fired == 3
+
+
+def test_to_discard_it_and_return_does_not_help() -> None:
+    with pytest.raises(DidNotReturn) as hung, time_limit(SOON):
+        assert discard(BaseException, 1) == 1
+    assert hung.value.place.endswith("in loop")
+
+
+def test_nor_does_raising_something_else_instead() -> None:
+    def disguise() -> None:
+        try:
+            loop()
+        except BaseException:
+            raise ValueError("hidden") from None
+
+    with pytest.raises(DidNotReturn) as hung, time_limit(SOON):
+        disguise()
+    assert isinstance(hung.value.__cause__, ValueError)
+
+
+def test_what_returns_is_left_alone() -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    for _ in range(100):
+        with time_limit(60) as limit:
+            pass
+        assert limit.fired == 0
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert signal.getsignal(signal.SIGALRM) is before
+    with pytest.raises(KeyError), time_limit(60):
+        raise KeyError
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_a_tiny_limit_is_never_left_behind() -> None:
+    """Wherever it strikes, be it on the way in or out, afterwards nothing is set."""
+    before = signal.getsignal(signal.SIGALRM)
+    for i in range(300):
+        try:
+            with time_limit(1e-6 * (1 + i % 60)):
+                sum(range(i % 20))
+        except DidNotReturn:
+            pass
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+        assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_the_timer_of_somebody_else_goes_on() -> None:
+    struck: list[int] = []
+
+    def strike(number: int, frame: FrameType | None) -> None:
+        struck.append(number)
+
+    before = signal.signal(signal.SIGALRM, strike)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(DidNotReturn), time_limit(SOON):
+            loop()
+        while not struck:
+            pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_limit_within_a_limit() -> None:
+    def hang_twice() -> None:
+        with pytest.raises(DidNotReturn), time_limit(SOON):
+            loop()
+        loop()
+
+    with pytest.raises(DidNotReturn) as hung, time_limit(0.05):
+        hang_twice()
+    assert hung.value.seconds == 0.05
+
+
+def in_thread(target: Callable[[], None]) -> None:
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_in_another_thread_nothing_is_limited() -> None:
+    works: list[bool] = []
+
+    def enter() -> None:
+        with time_limit(SOON) as limit:
+            works.append(limit.works)
+
+    in_thread(enter)
+    assert works == [False]
+    assert time_limit(SOON).works
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_a_limit_is_positive(seconds: float) -> None:
+    with pytest.raises(InvalidValueError, match="seconds"):
+        time_limit(seconds)

@@ -1,0 +1,82 @@
+"""Capabilities: what an implementer promises beyond the contract of a policy, or declines of it.
+
+Data, stated by the implementer; nothing is guessed from names. A policy states them as the class
+attribute `capabilities`, or its driver does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from attrs import evolve, frozen
+
+from kvoffload import CachePolicy
+
+
+@frozen(kw_only=True)
+class Capabilities:
+    """Each field is a promise that is then held to, or a refusal with its reason."""
+
+    may_refuse: str | None = None
+    """Why `evict` may answer None although enough chunks are idle (POL-3)."""
+    may_evict_more: str | None = None
+    """Why `evict` may give more than it was asked for (POL-2), as one that evicts by groups."""
+    lru: bool = False
+    """Victims go by last use as LRU-1 and LRU-2 say, to the key."""
+    arc: bool = False
+    """Victims and adaptation are those of ARC-1 to ARC-5, to the key."""
+    tail_first: bool = False
+    """Among keys last used by one request the tail goes first (LRU-2)."""
+    cost: bool = False
+    """The cost of evicting follows what changed (POL-8)."""
+    release_order: bool = False
+    """When and in which order pins are released never decides who goes (POL-9)."""
+    fresh_reinsertion: bool = False
+    """Removing and inserting a key equals a fresh insertion (POL-6)."""
+    key_blind: bool = False
+    """Choices depend on the order of keys at most: renaming keys in their order changes nothing."""
+    growth: int = 4
+    """How many keys it holds at most, residents and others, for each chunk of capacity (POL-4)."""
+    without_hints: Callable[[int], CachePolicy] | None = None
+    """What makes the policy of a given capacity that this one equals where no request has hints."""
+
+    @property
+    def bound(self) -> str:
+        """The declared bound of growth in words."""
+        return f"{self.growth} x capacity + {SPARE_KEYS} keys"
+
+
+SPARE_KEYS: Final = 64
+"""How many keys a policy may hold beyond the bound that it declares (POL-4)."""
+
+NONE: Final = Capabilities()
+"""Nothing promised, nothing declined."""
+
+BUILT_IN: Final = {
+    "lru": Capabilities(
+        lru=True,
+        tail_first=True,
+        cost=True,
+        release_order=True,
+        fresh_reinsertion=True,
+        key_blind=True,
+    ),
+    "arc": Capabilities(
+        arc=True, cost=True, release_order=True, fresh_reinsertion=True, key_blind=True
+    ),
+}
+"""What the policies of this project claim, by their registered names."""
+
+
+def stated_by(target: object) -> Capabilities:
+    """The capabilities that a policy, its class or a factory states.
+
+    `may_refuse`, which `CachePolicy` has of its own, counts as stated too.
+    """
+    stated: object = getattr(target, "capabilities", None)
+    capabilities = stated if isinstance(stated, Capabilities) else NONE
+    reason: object = getattr(target, "may_refuse", None)
+    if capabilities.may_refuse is None and reason is not None:
+        return evolve(capabilities, may_refuse=str(reason))
+    return capabilities

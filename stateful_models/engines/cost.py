@@ -1,0 +1,501 @@
+"""Cost: visits counted, not timed, of policies that say what evicting costs (POL-8).
+
+A visit is a read of a chunk's `ref_cnt`, or a hash or comparison of a key, during `evict`. Every
+program is one that a scheduler with a large cache and many readers comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar, Final, TypeVar
+
+from attrs import define, field, frozen
+from typing_extensions import override
+
+from kvoffload import CachePolicy, ChunkStatus, OffloadKey, make_offload_key
+from stateful_models import operations as op
+from stateful_models.contract import Kind
+from stateful_models.drivers import Driver
+from stateful_models.engines.base import Breach, Engine, PolicyTrial
+from stateful_models.engines.runs import PolicyRun, Surroundings
+from stateful_models.policy_subject import PolicySubject
+from stateful_models.programs import HostOperation, Program
+from stateful_models.steps import BadAnswerError, Result, Step, Victim, Victims
+
+P = TypeVar("P", bound=CachePolicy)
+
+VISITS_FOR_A_CHANGE: Final = 8
+GROWTH: Final = 4
+"""Cost is compared with that in a cache of so many times fewer chunks."""
+FEW: Final = 8
+REPEATED: Final = 64
+"""How often a program repeats what it is about."""
+SMALLEST: Final = 8
+
+
+@define
+class Meter:
+    """Counts visits while `counting`; one meter for all keys and chunks of a run."""
+
+    counting: bool = False
+    visits: int = 0
+    call: int = 0
+    # In which eviction a chunk was met last, and in how many since it was pinned, by its slot.
+    last_met: dict[int, int] = field(factory=dict)
+    met: dict[int, int] = field(factory=dict)
+
+    def meet(self, slot: int) -> None:
+        """The chunk of a slot is visited."""
+        self.visits += 1
+        if self.last_met.get(slot) != self.call:
+            self.last_met[slot] = self.call
+            self.met[slot] = self.met.get(slot, 0) + 1
+
+
+class CountedKey(bytes):
+    """A key whose hashes and comparisons are visits."""
+
+    meter: Meter
+
+    def _visit(self) -> None:
+        if self.meter.counting:
+            self.meter.visits += 1
+
+    @override
+    def __hash__(self) -> int:
+        self._visit()
+        return super().__hash__()
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        self._visit()
+        return super().__eq__(other)
+
+    @override
+    def __lt__(self, other: bytes) -> bool:
+        self._visit()
+        return super().__lt__(other)
+
+    @override
+    def __gt__(self, other: bytes) -> bool:
+        self._visit()
+        return super().__gt__(other)
+
+    @override
+    def __le__(self, other: bytes) -> bool:
+        self._visit()
+        return super().__le__(other)
+
+    @override
+    def __ge__(self, other: bytes) -> bool:
+        self._visit()
+        return super().__ge__(other)
+
+
+class CountedChunk(ChunkStatus):
+    """A chunk whose reads of `ref_cnt` are visits."""
+
+    def __init__(self, slot: int, meter: Meter) -> None:
+        super().__init__(slot)
+        self._meter: Meter = meter
+
+    @override
+    def __getattribute__(self, name: str) -> object:
+        if name == "ref_cnt":
+            meter: Meter = super().__getattribute__("_meter")
+            if meter.counting:
+                meter.meet(super().__getattribute__("chunk_id"))
+        return super().__getattribute__(name)
+
+
+@frozen
+class Eviction:
+    """One call of `evict`: what it visited, and what it was asked and gave."""
+
+    visits: int
+    asked: int
+    protected: int
+    given: int
+    resident: int
+    pinned: int
+
+    @property
+    def rate(self) -> float:
+        """Visits for each chunk that was asked for or protected."""
+        return self.visits / max(1, self.asked + self.protected)
+
+    def __str__(self) -> str:
+        chunks = f"{self.asked} chunk" if self.asked == 1 else f"{self.asked:,} chunks"
+        protected = f", {self.protected:,} protected" if self.protected > 1 else ""
+        refused = "" if self.given else ", in vain"
+        return (
+            f"{self.visits:,} visits for {chunks} of {self.resident:,}, "
+            f"{self.pinned:,} of them pinned{protected}{refused}"
+        )
+
+
+class _MeteredSubject(PolicySubject[P]):
+    """Counts what `evict` visits, and what changed since the run began."""
+
+    def __init__(
+        self, policy: P, driver: Driver[P], surroundings: Surroundings, *, count_keys: bool
+    ) -> None:
+        self.meter = Meter()
+        self.changes = 0
+        self.evictions: list[Eviction] = []
+        self.pinned: set[OffloadKey] = set()
+        self.twice: OffloadKey | None = None
+        counts_chunks = surroundings.make_chunk is ChunkStatus
+        super().__init__(
+            policy,
+            driver,
+            advance_clock=surroundings.advance,
+            make_chunk=self._chunk if counts_chunks else surroundings.make_chunk,
+            make_hints=surroundings.make_hints,
+        )
+        # A class of its own, so that no other run's keys are counted here.
+        self._key_class = type("CountedKey", (CountedKey,), {"meter": self.meter})
+        self._counts_keys = count_keys
+        self._keys: dict[OffloadKey, OffloadKey] = {}
+
+    def key(self, key: OffloadKey) -> OffloadKey:
+        """The key that is counted, the same object each time, in place of a plain one."""
+        if not self._counts_keys:
+            return key
+        if key not in self._keys:
+            self._keys[key] = OffloadKey(self._key_class(key))
+        return self._keys[key]
+
+    @override
+    def perform(self, operation: op.Operation) -> Step:
+        self._change(operation)
+        if not isinstance(operation, op.Evict):
+            return super().perform(operation)
+        result: Result = None
+        error: BaseException | None = None
+        try:
+            result = self._counted_evict(operation)
+        except (Exception, SystemExit) as raised:
+            error = raised
+        return Step(0, operation, result, error)
+
+    def _chunk(self, slot: int) -> ChunkStatus:
+        self.meter.met.pop(slot, None)
+        return CountedChunk(slot, self.meter)
+
+    def _counted_evict(self, operation: op.Evict) -> Victims | None:
+        meter, before = self.meter, self.meter.visits
+        context, protected = self.contexts.of(operation.request or ""), set(operation.protected)
+        meter.call += 1
+        meter.counting = True
+        try:
+            answer = self.driver.evict(self.policy, operation.count, protected, context)
+            # An answer may do its work only when it is read.
+            pairs = None if answer is None else list(answer)
+        finally:
+            meter.counting = False
+        self.evictions.append(
+            Eviction(
+                meter.visits - before,
+                operation.count,
+                len(operation.protected),
+                0 if pairs is None else len(pairs),
+                len(self.chunks),
+                len(self.pinned),
+            )
+        )
+        if self.twice is None and self.pinned:
+            self.twice = next((k for k in self.pinned if self._met(k) > 1), None)
+        if pairs is None:
+            return None
+        try:
+            victims = tuple(Victim(key, self.chunks.pop(key).chunk_id) for key, _ in pairs)
+        except (KeyError, TypeError, ValueError) as raised:
+            raise BadAnswerError(f"{pairs!r:.200}: {raised}") from raised
+        self.changes += len(victims)
+        return Victims(victims)
+
+    def _met(self, key: OffloadKey) -> int:
+        return self.meter.met.get(self.chunks[key].chunk_id, 0)
+
+    def _change(self, operation: op.Operation) -> None:
+        match operation:
+            case op.Insert():
+                self.changes += 1
+            case op.MarkEvictable(key):
+                self.changes += 1
+                self.pinned.discard(key)
+            case op.MarkNonEvictable(key):
+                self.changes += 1
+                self.pinned.add(key)
+                self.meter.met.pop(self.chunks[key].chunk_id, None)
+            case op.TouchKeys(_, keys) | op.StoreMiss(_, keys) | op.RequestAccess(_, keys):
+                self._use(keys)
+            case op.RequestFinished(_, groups):
+                self._use([key for group in groups for key in group])
+            case op.Clear():
+                self.pinned.clear()
+            case _:
+                pass
+
+    def _use(self, keys: Sequence[OffloadKey]) -> None:
+        """A use gives a chunk another place, pinned or not, and there it may be met anew."""
+        self.changes += len(keys)
+        for key in keys:
+            chunk = self.chunks.get(key)
+            if chunk is not None:
+                self.meter.met.pop(chunk.chunk_id, None)
+
+
+@frozen
+class Bill:
+    """What a program's evictions cost. `failed`: an error with which it ended too early."""
+
+    evictions: tuple[Eviction, ...]
+    broken: str | None
+    victims: tuple[tuple[OffloadKey, ...] | None, ...]
+    failed: str | None = None
+
+    @property
+    def worst(self) -> Eviction | None:
+        """The eviction with the most visits for what it was asked."""
+        return max(self.evictions, key=lambda one: one.rate, default=None)
+
+    @property
+    def mean(self) -> float:
+        """Visits of an eviction on average."""
+        return sum(one.visits for one in self.evictions) / max(1, len(self.evictions))
+
+
+def bill(trial: PolicyTrial[P], program: Program, *, count_keys: bool = True) -> Bill:
+    """Play a program on a new policy, and count.
+
+    It is `broken` at the first eviction after which more was visited in all than POL-8 allows,
+    or which met a pinned chunk a second time.
+    """
+    run = PolicyRun(trial.driver, program.capacity, (), surroundings=trial.surroundings)
+    subject = _MeteredSubject(run.policy, trial.driver, trial.surroundings, count_keys=count_keys)
+    run.subject = subject
+    broken: str | None = None
+    protected = 0
+    names = {key: subject.key(key) for key in program.universe}
+    for operation in program.renamed(names).operations:
+        calls = len(subject.evictions)
+        goes_on = run.play(operation)
+        for eviction in subject.evictions[calls:]:
+            protected += eviction.protected
+            allowed = VISITS_FOR_A_CHANGE * subject.changes + protected
+            if broken is None and subject.meter.visits > allowed:
+                broken = (
+                    f"{len(subject.evictions):,} evictions made {subject.meter.visits:,} visits, "
+                    f"the last {eviction}; for {subject.changes:,} changes and {protected:,} "
+                    f"protected keys {allowed:,} are allowed"
+                )
+        if broken is None and subject.twice is not None:
+            broken = f"{op.key_text(subject.twice)} was met in two evictions during one pin"
+        if not goes_on:
+            break
+    failed = next((s.error for played in run.played for s in played.steps if s.error), None)
+    return Bill(
+        tuple(subject.evictions),
+        broken,
+        tuple(
+            None if keys is None else tuple(OffloadKey(bytes(key)) for key in keys)
+            for keys in run.victims
+        ),
+        None if failed is None else f"{type(failed).__name__}: {failed}",
+    )
+
+
+def _keys(name: str, number: int) -> tuple[OffloadKey, ...]:
+    return tuple(make_offload_key(b"%b%d" % (name.encode(), n), 0) for n in range(number))
+
+
+def _full(capacity: int) -> tuple[tuple[OffloadKey, ...], list[HostOperation]]:
+    """A cache that is full of idle chunks, stored by several requests."""
+    old = _keys("old", capacity)
+    operations: list[HostOperation] = []
+    for start in range(0, capacity, 16):
+        some = old[start : start + 16]
+        operations += _store(f"first{start}", some)
+        operations.append(op.FinishRequest(f"first{start}"))
+    return old, operations
+
+
+def _store(request: str, keys: tuple[OffloadKey, ...], success: bool = True) -> list[HostOperation]:
+    return [op.PrepareStore(request, keys), op.CompleteStore(request, keys, success)]
+
+
+def _one_by_one(capacity: int) -> Iterator[HostOperation]:
+    for number, key in enumerate(_keys("new", min(capacity, REPEATED))):
+        yield from _store(f"one{number}", (key,))
+
+
+def pinned_cold_end(capacity: int) -> Program:
+    """The older half is being read while others come one by one."""
+    old, operations = _full(capacity)
+    operations.append(op.PrepareLoad("reader", old[: capacity // 2]))
+    return Program(capacity, (*operations, *_one_by_one(capacity)))
+
+
+def pinned_but_few(capacity: int) -> Program:
+    """All is being read but for a few, which go and come one by one."""
+    old, operations = _full(capacity)
+    operations.append(op.PrepareLoad("reader", old[: max(1, capacity - FEW)]))
+    return Program(capacity, (*operations, *_one_by_one(capacity)))
+
+
+def pins_that_come_back(capacity: int) -> Program:
+    """The older half is read, released and read again, newest first."""
+    old, operations = _full(capacity)
+    half = old[: capacity // 2]
+    for number, key in enumerate(_keys("new", FEW)):
+        operations += [
+            op.PrepareLoad(f"reader{number}", half),
+            *_store(f"one{number}", (key,)),
+            op.CompleteLoad(f"reader{number}", half[::-1]),
+        ]
+    return Program(capacity, operations)
+
+
+def large_offers(capacity: int) -> Program:
+    """Offers of which the older half of the cache is a part already, and must stay."""
+    old, operations = _full(capacity)
+    for number, key in enumerate(_keys("new", FEW)):
+        operations += _store(f"large{number}", (*old[: capacity // 2], key))
+    return Program(capacity, operations)
+
+
+def one_by_one(capacity: int) -> Program:
+    """Nothing is being read, and new ones come one by one."""
+    return Program(capacity, (*_full(capacity)[1], *_one_by_one(capacity)))
+
+
+def by_the_batch(capacity: int) -> Program:
+    """Every second chunk is being read, and the others go at once."""
+    old, operations = _full(capacity)
+    operations.append(op.PrepareLoad("reader", old[::2]))
+    return Program(capacity, (*operations, *_store("batch", _keys("new", capacity // 2))))
+
+
+def in_vain(capacity: int) -> Program:
+    """All is being read but for a few, which the offers must not lose: nothing can go."""
+    old, operations = _full(capacity)
+    few = old[max(1, capacity - FEW) :]
+    operations.append(op.PrepareLoad("reader", old[: max(1, capacity - FEW)]))
+    for number, key in enumerate(_keys("new", min(capacity, REPEATED))):
+        operations.append(op.PrepareStore(f"vain{number}", (*few, key)))
+    return Program(capacity, operations)
+
+
+def after_many_uses(capacity: int) -> Program:
+    """Everything was touched and reused many times before one goes."""
+    old, operations = _full(capacity)
+    for number in range(FEW):
+        for start in range(0, capacity, 16):
+            some = old[start : start + 16]
+            reader = f"reader{number}-{start}"
+            operations += [
+                op.PrepareLoad(reader, some),
+                op.CompleteLoad(reader, some),
+                op.FinishRequest(reader),
+                op.Touch("toucher", some),
+            ]
+    return Program(capacity, (*operations, *_one_by_one(min(capacity, FEW))))
+
+
+SCENARIOS: Final[tuple[Callable[[int], Program], ...]] = (
+    pinned_cold_end,
+    pinned_but_few,
+    pins_that_come_back,
+    large_offers,
+    one_by_one,
+    by_the_batch,
+    in_vain,
+    after_many_uses,
+)
+"""Programs for any capacity: what makes evictions dear in one way or another."""
+
+
+class Cost(Engine):
+    """Counts visits in a cache of `level.cost_capacity` chunks, and in a smaller one."""
+
+    name: ClassVar[str] = "cost"
+    clauses: ClassVar[tuple[str, ...]] = ("POL-8",)
+
+    @override
+    def run(self, trial: PolicyTrial[P]) -> None:
+        claimed = trial.capabilities.cost
+        if not claimed:
+            trial.declined["POL-8"] = "cost is not claimed; what evictions visit is only noted"
+        count_keys = self._can_count_keys(trial)
+        if trial.surroundings.make_chunk is not ChunkStatus:
+            trial.note(f"{self.name}: chunks of the trial's own are not counted")
+        until = trial.now() + trial.level.patience_s
+        large, small = trial.level.cost_capacity, trial.level.cost_capacity // GROWTH
+        worst: tuple[Eviction, float, float] | None = None
+        for number, scenario in enumerate(SCENARIOS):
+            trial.on_progress(self.name, number / len(SCENARIOS))
+            if trial.now() > until:
+                trial.note(f"{self.name}: cut after {number} of {len(SCENARIOS)} scenarios")
+                break
+            trial.programs += 2
+            bills = [bill(trial, scenario(n), count_keys=count_keys) for n in (small, large)]
+            failed = next((one.failed for one in bills if one.failed), None)
+            if failed is not None:
+                trial.note(f"{self.name}: not counted, as the policy raised {failed}")
+                return
+            if claimed and any(one.evictions for one in bills):
+                trial.tried.add("POL-8")
+                for capacity, one in zip((small, large), bills, strict=True):
+                    if one.broken is not None:
+                        self._report(trial, scenario, capacity, count_keys)
+                        break
+            dearest, before = bills[1].worst, bills[0].worst
+            if dearest is not None and before is not None:
+                if worst is None or dearest.rate > worst[0].rate:
+                    worst = dearest, dearest.visits / max(1, before.visits), bills[1].mean
+        if worst is not None:
+            trial.note(
+                f"worst eviction: {worst[0]}; grows with capacity: {worst[1]:.1f}x for {GROWTH}x; "
+                f"{worst[2]:,.0f} visits on average in that program"
+            )
+
+    def _can_count_keys(self, trial: PolicyTrial[P]) -> bool:
+        program = pinned_cold_end(FEW)
+        trial.programs += 2
+        plain = bill(trial, program, count_keys=False)
+        counted = bill(trial, program)
+        if plain.victims == counted.victims and plain.failed == counted.failed:
+            return True
+        trial.note(
+            f"{self.name}: with keys that are counted the policy does something else, so only "
+            "reads of ref_cnt are"
+        )
+        return False
+
+    def _report(
+        self,
+        trial: PolicyTrial[P],
+        scenario: Callable[[int], Program],
+        capacity: int,
+        count_keys: bool,
+    ) -> None:
+        """Report a breach, at the smallest capacity that shows it."""
+
+        def recheck(program: Program) -> Breach | None:
+            broken = bill(trial, program, count_keys=count_keys).broken
+            if broken is None:
+                return None
+            return Breach("POL-8", Kind.CLAIM, broken, self.name, program)
+
+        smaller = SMALLEST
+        while smaller < capacity:
+            breach = recheck(scenario(smaller))
+            if breach is not None:
+                trial.found(breach, recheck)
+                return
+            smaller *= 2
+        breach = recheck(scenario(capacity))
+        if breach is not None:
+            trial.found(breach)

@@ -1,0 +1,140 @@
+"""Determinism: the same calls at the same readings of the clock make the same choices (POL-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from hashlib import sha256
+from typing import ClassVar, TypeAlias, TypeVar
+
+from typing_extensions import override
+
+from kvoffload import CachePolicy
+from stateful_models import operations as op
+from stateful_models.contract import Kind
+from stateful_models.engines.base import Breach, Engine, PolicyTrial
+from stateful_models.engines.comparing import Choices, begin, choice_text, choices_of, play_all
+from stateful_models.engines.samples import drawn_programs
+from stateful_models.programs import Program
+
+P = TypeVar("P", bound=CachePolicy)
+
+Look: TypeAlias = Callable[[], Callable[[], Iterable[str]]]
+"""Looks at what is outside the objects of a target; the answer tells in words what has changed
+since."""
+
+
+class Determinism(Engine):
+    """Plays each program twice in this process, each time on a new policy, and then once more
+    beside another policy of the kind, that is told of other keys.
+
+    `look` names the state outside the object that differs between one run and the next. The clock
+    starts again for every run, so that what reads it reads the same; beside another policy, which
+    may read it as well, no time passes.
+    """
+
+    name: ClassVar[str] = "determinism"
+    clauses: ClassVar[tuple[str, ...]] = ("POL-5",)
+
+    def __init__(self, look: Look = lambda: lambda: (), durations: tuple[float, ...] = ()) -> None:
+        super().__init__()
+        self._look = look
+        self._durations = durations
+
+    @override
+    def run(self, trial: PolicyTrial[P]) -> None:
+        for program in self.paced(trial, programs_to_repeat(trial, self._durations)):
+            for broken_by in (self._again, self._beside):
+                breach = broken_by(trial, program)
+                if breach is not None:
+                    trial.found(breach, partial(broken_by, trial))
+                    return
+
+    def _again(self, trial: PolicyTrial[P], program: Program) -> Breach | None:
+        return self._broken_by(trial, program, _choices, "when all was done again")
+
+    def _beside(self, trial: PolicyTrial[P], program: Program) -> Breach | None:
+        timeless = [one for one in program.operations if not isinstance(one, op.AdvanceClock)]
+        return self._broken_by(
+            trial, program.with_operations(timeless), _choices_beside, "beside another policy"
+        )
+
+    def _broken_by(
+        self,
+        trial: PolicyTrial[P],
+        program: Program,
+        play_again: Callable[[PolicyTrial[P], Program], Choices],
+        when: str,
+    ) -> Breach | None:
+        changed = self._look()
+        first = _choices(trial, program)
+        outside = list(changed())
+        if any(first.made.values()):
+            trial.tried.add("POL-5")
+        again = play_again(trial, program)
+        place = _first_difference(first, again)
+        if place is None:
+            return None
+        expected, seen = choice_text(first.made[place]), choice_text(again.made[place])
+        return Breach(
+            "POL-5",
+            Kind.HOST,
+            f"operation {place + 1} {expected}, and {seen} {when}; {_to_blame(outside)}",
+            self.name,
+            program.cut(place + 1),
+            expected=f"{expected} as the first time",
+            seen=f"{seen} {when}; {_to_blame(outside)}",
+        )
+
+
+def programs_to_repeat(trial: PolicyTrial[P], durations: tuple[float, ...] = ()) -> list[Program]:
+    """Programs whose choices should not depend on the run, nor on the process."""
+    return drawn_programs(trial, trial.level.laws, "determinism", durations=durations)
+
+
+def digest_of_choices(trial: PolicyTrial[P], programs: Iterable[Program]) -> str:
+    """A digest of what is done in the programs and of who goes, to be compared over processes.
+
+    What differs under another hash seed may be the order of the sets that the policy is given,
+    `protected` among them: a difference is worth a word and no conviction (POL-5).
+    """
+    digest = sha256()
+    for program in programs:
+        for operation in program.operations:
+            digest.update(str(operation).encode())
+        for place, choice in sorted(_choices(trial, program).made.items()):
+            victims = ["refused"] if choice is None else [key.hex() for key in sorted(choice)]
+            digest.update(f"{place} {' '.join(victims)}\n".encode())
+    return digest.hexdigest()
+
+
+def _choices(trial: PolicyTrial[P], program: Program) -> Choices:
+    return choices_of(play_all(begin(trial, program.capacity), program.operations))
+
+
+def _choices_beside(trial: PolicyTrial[P], program: Program) -> Choices:
+    """The choices while another policy gets the same calls in advance, with keys changed round."""
+    universe = program.universe
+    others = program.renamed(dict(zip(universe, universe[1:] + universe[:1], strict=True)))
+    other = begin(trial, program.capacity)
+    run = begin(trial, program.capacity)
+    for operation, beside in zip(program.operations, others.operations, strict=True):
+        other.play(beside)
+        if not run.play(operation):
+            break
+    return choices_of(run)
+
+
+def _first_difference(first: Choices, again: Choices) -> int | None:
+    """The place of the first choice that was made otherwise."""
+    end = min(first.end, again.end)
+    shared = sorted(first.made.keys() & again.made.keys())
+    return next(
+        (place for place in shared if place < end and first.made[place] != again.made[place]), None
+    )
+
+
+def _to_blame(outside: list[str]) -> str:
+    if outside:
+        return f"a run changes {', '.join(outside)}"
+    return "nothing is seen to change outside the object: addresses decide, or unseeded chance"

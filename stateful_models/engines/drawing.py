@@ -1,0 +1,184 @@
+"""Drawing programs: a scheduler that does anything its host could do, in proportions of its own.
+
+Every program has its own mixture of operations, and leaves some out altogether (A. Groce et al.,
+"Swarm Testing", 2012): what is always there hides what happens without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from kvoffload import CachePolicy, OffloadKey
+from stateful_models import operations as op
+from stateful_models.engines.runs import PolicyRun
+from stateful_models.programs import HostOperation, keys
+
+P = TypeVar("P", bound=CachePolicy)
+
+Hints: TypeAlias = "Mapping[str, object] | None"
+"""The `kv_transfer_params` of a request."""
+
+UNIVERSE: Final[tuple[OffloadKey, ...]] = keys(
+    "a b c d e f a/1 b/1 g h i j k l m n c/1 o p q r s t u v w x y z"
+)
+"""The keys of programs, of two groups; a program uses the first few."""
+
+CAPACITIES: Final = (3, 2, 4, 5, 1, 6, 8, 12)
+LIVE_REQUESTS: Final = 3
+MAX_OFFER: Final = 5
+
+
+class Scheduler(Generic[P]):
+    """Plays operations that `chance` draws on a run, watching what the host's books say.
+
+    `hints` are what requests carry, `events` the extra calls of the host, `durations` those by
+    which time passes.
+    """
+
+    def __init__(
+        self,
+        chance: Random,
+        run: PolicyRun[P],
+        *,
+        hints: Sequence[Hints] = (None,),
+        events: Sequence[op.HostEvent] = (),
+        durations: Sequence[float] = (),
+    ) -> None:
+        self._chance = chance
+        self._run = run
+        self._host = run.host
+        capacity = self._host.capacity
+        spare = chance.choice((2, 3, 4, 8))
+        self._universe = UNIVERSE[: min(len(UNIVERSE), capacity + spare)]
+        self._hints = hints
+        self._events = events
+        self._durations = durations
+        self._requests = [f"r{number}" for number in range(LIVE_REQUESTS)]
+        self._named = 0
+        self._announced: set[op.RequestId] = set()
+        self._moves = self._mixture()
+
+    def play(self, length: int) -> None:
+        """Play `length` operations, then end everything that is in flight, and evict all."""
+        for _ in range(length):
+            if not self._chance.choice(self._moves)():
+                return
+        self._drain()
+
+    def _mixture(self) -> list[Callable[[], bool]]:
+        moves: list[tuple[Callable[[], bool], int, bool]] = [
+            # The move, its usual weight, and whether a mixture may lack it.
+            (self._offer, 6, False),
+            (self._offer_new, 6, False),
+            (self._complete, 8, False),
+            (self._load, 5, True),
+            (self._release, 5, False),
+            (self._touch, 2, True),
+            (self._finish, 4, True),
+            (self._lookup, 1, True),
+            (self._settle, 2, True),
+            (self._reset, 1, True),
+        ]
+        if self._durations:
+            moves.append((self._advance, 3, True))
+        if self._events:
+            moves.append((self._event, 4, True))
+        mixture: list[Callable[[], bool]] = []
+        lacking = self._chance.getrandbits(len(moves))
+        for place, (move, weight, optional) in enumerate(moves):
+            if not (optional and lacking >> place & 1):
+                mixture += [move] * weight
+        return mixture
+
+    def _do(self, operation: HostOperation) -> bool:
+        return self._run.play(operation, self._universe)
+
+    def _request(self) -> op.RequestId:
+        slot = self._chance.randrange(LIVE_REQUESTS)
+        request = self._requests[slot]
+        if self._host.finished(request):
+            self._named += 1
+            request = self._requests[slot] = f"r{slot}.{self._named}"
+        if request not in self._announced:
+            self._announced.add(request)
+            self._do(op.NewRequest(request, self._chance.choice(self._hints)))
+            known = self._chance.choice((0, 1, 1, 2))
+            if known:
+                places = [(key, 16 * (1 + n)) for n, key in enumerate(self._universe)]
+                self._do(op.SetPositions(request, tuple(places[::known])))
+        return request
+
+    def _some(self, among: Sequence[OffloadKey], most: int) -> tuple[OffloadKey, ...]:
+        if not among:
+            return ()
+        number = self._chance.randint(1, min(most, len(among)))
+        return tuple(self._chance.sample(among, number))
+
+    def _offer(self) -> bool:
+        return self._do(op.PrepareStore(self._request(), self._some(self._universe, MAX_OFFER)))
+
+    def _offer_new(self) -> bool:
+        """Keys that are not resident, for which there is likely to be room."""
+        host = self._host
+        request = self._request()
+        room = max(1, host.state.free + len(host.idle))
+        new = [key for key in self._universe if key not in host.ref_cnt]
+        chosen = self._some(new, min(room, MAX_OFFER))
+        return self._do(op.PrepareStore(request, chosen)) if chosen else True
+
+    def _complete(self) -> bool:
+        pending = self._host.pending
+        if not pending:
+            return self._offer_new()
+        chosen = self._some(pending, len(pending))
+        success = self._chance.random() < 0.75
+        return self._do(op.CompleteStore(self._requests[0], chosen, success))
+
+    def _load(self) -> bool:
+        request = self._request()
+        ready = self._host.ready
+        chosen = self._some(ready, 3)
+        return self._do(op.PrepareLoad(request, chosen)) if chosen else True
+
+    def _release(self) -> bool:
+        pinned = list(dict.fromkeys(self._host.pinned))
+        if not pinned:
+            return True
+        return self._do(op.CompleteLoad(self._requests[0], self._some(pinned, len(pinned))))
+
+    def _touch(self) -> bool:
+        return self._do(op.Touch(self._request(), self._some(self._universe, MAX_OFFER)))
+
+    def _lookup(self) -> bool:
+        key = self._chance.choice(self._universe)
+        return self._do(op.Lookup(self._request(), key))
+
+    def _finish(self) -> bool:
+        return self._do(op.FinishRequest(self._request()))
+
+    def _settle(self) -> bool:
+        """Everything in flight ends well."""
+        host = self._host
+        if host.pending and not self._do(op.CompleteStore(self._requests[0], tuple(host.pending))):
+            return False
+        return not host.pinned or self._do(op.CompleteLoad(self._requests[0], tuple(host.pinned)))
+
+    def _reset(self) -> bool:
+        if self._chance.randrange(3) or len(self._run.played) < 5:
+            return True
+        return self._do(op.Reset())
+
+    def _advance(self) -> bool:
+        return self._do(op.AdvanceClock(self._chance.choice(self._durations)))
+
+    def _event(self) -> bool:
+        return self._do(self._chance.choice(self._events))
+
+    def _drain(self) -> None:
+        """End what is in flight, then offer as many new keys as there are chunks."""
+        if self._settle():
+            capacity = self._host.capacity
+            fresh = keys(" ".join(f"new{number}" for number in range(capacity)))
+            self._run.play(op.PrepareStore("last", fresh), (*self._universe, *fresh))

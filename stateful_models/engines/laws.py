@@ -1,0 +1,239 @@
+"""Laws: two programs that must come to the same victims, whatever these are.
+
+No oracle is needed to hold a policy to a law, so these hold for any policy, and those of
+`completions.py` and `claims.py` for any that claims them in its capabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from random import Random
+from typing import ClassVar, TypeVar
+
+from attrs import evolve
+from typing_extensions import override
+
+from kvoffload import CachePolicy
+from stateful_models import operations as op
+from stateful_models.contract import Kind
+from stateful_models.engines.base import PolicyTrial
+from stateful_models.engines.comparing import (
+    Choice,
+    Choices,
+    Comparison,
+    Law,
+    begin,
+    choices_of,
+    play_all,
+)
+from stateful_models.engines.drawing import Scheduler
+from stateful_models.engines.runs import PolicyRun, Surroundings
+from stateful_models.engines.samples import BareDriver, drawn_programs, for_requests
+from stateful_models.programs import HostOperation, Program
+
+P = TypeVar("P", bound=CachePolicy)
+
+
+class AskedInVain(Law):
+    """A failed eviction leaves later choices as if the policy had not been asked (POL-2)."""
+
+    name: ClassVar[str] = "law of failed evictions"
+    clauses: ClassVar[tuple[str, ...]] = ("POL-2",)
+    clause: ClassVar[str] = "POL-2"
+    kind: ClassVar[Kind | None] = Kind.HOST
+    situation: ClassVar[str] = "eviction after a refused one"
+
+    @override
+    def programs(self, trial: PolicyTrial[P]) -> list[Program]:
+        return drawn_programs(
+            trial,
+            trial.level.laws,
+            self.name,
+            durations=self.durations,
+            schedulers=(_OffersInVain,),
+        )
+
+    @override
+    def comparisons(self, trial: PolicyTrial[P], program: Program) -> Iterator[Comparison]:
+        asked = choices_of(play_all(begin(trial, program.capacity), program.operations))
+        refused = [place for place, choice in asked.made.items() if choice is None]
+        if not refused or not any(
+            choice for place, choice in asked.made.items() if place > refused[0]
+        ):
+            return
+        trial.reach.note(self.situation)
+        spared = begin(trial, program.capacity, asks_in_vain=False)
+        yield Comparison(
+            choices_of(play_all(spared, program.operations)),
+            asked,
+            "had it not been asked in vain",
+            "after an eviction that failed",
+        )
+
+    @override
+    def forgives(self, trial: PolicyTrial[P], expected: Choice, seen: Choice) -> bool:
+        # Why a policy refuses is its own affair, and may be how often it was asked.
+        refused = expected is None or seen is None
+        return refused and trial.capabilities.may_refuse is not None
+
+
+class _OffersInVain(Scheduler[P]):
+    """Often offers so many idle keys that what is left of them is one too few."""
+
+    @override
+    def _mixture(self) -> list[Callable[[], bool]]:
+        return [*super()._mixture(), *[self._offer_in_vain] * 6]
+
+    def _offer_in_vain(self) -> bool:
+        host, chance = self._host, self._chance
+        idle, free = host.idle, host.state.free
+        new = [key for key in self._universe if key not in host.ref_cnt]
+        most = min(len(idle), len(new) - free)
+        if most < 1:
+            return self._offer_new()
+        lacking = chance.randint(1, most)
+        offer = chance.sample(new, free + lacking) + chance.sample(idle, len(idle) - lacking + 1)
+        chance.shuffle(offer)
+        return self._do(op.PrepareStore(self._request(), tuple(offer)))
+
+
+class ClearedIsNew(Law):
+    """After `clear` a policy behaves as a new one does (POL-6), at the same readings of clocks.
+
+    A new one is as old as the one that was cleared, or as the clearing: either will do. Extra
+    hooks may tell a policy what no reset takes back, so that before it none is called.
+    """
+
+    name: ClassVar[str] = "law of clearing"
+    clauses: ClassVar[tuple[str, ...]] = ("POL-6",)
+    clause: ClassVar[str] = "POL-6"
+    kind: ClassVar[Kind | None] = Kind.HOST
+    situation: ClassVar[str] = "eviction after a reset, as by a new policy"
+
+    @override
+    def why_not(self, trial: PolicyTrial[P]) -> tuple[str, str] | None:
+        if trial.driver.host.clears:
+            return None
+        return self.clause, f"{trial.driver.host.name} does not clear its policy"
+
+    @override
+    def programs(self, trial: PolicyTrial[P]) -> list[Program]:
+        drawn = drawn_programs(trial, trial.level.laws, self.name, durations=self.durations)
+        chance = Random(f"{trial.seed} {self.name}")
+        # Few of them need what was learnt before, so that each is asked for twice.
+        return [
+            _joined(before, drawn[(number + later) % len(drawn)], chance)
+            for number, before in enumerate(drawn)
+            for later in (1, 2)
+        ]
+
+    @override
+    def comparisons(self, trial: PolicyTrial[P], program: Program) -> Iterator[Comparison]:
+        operations = program.operations
+        start = 1 + max((n for n, one in enumerate(operations) if _is_reset(one)), default=-1)
+        before, after = operations[: max(0, start - 1)], operations[start:]
+        if not before or not after:
+            return
+        seconds = 1.0 + sum(one.seconds for one in before if isinstance(one, op.AdvanceClock))
+        expected = self._new(trial, program.capacity, after, seconds, born=seconds)
+        if not any(expected.made.values()):
+            return
+        run = play_all(begin(trial, program.capacity), before)
+        _set_clock(trial.surroundings, seconds)
+        run.play(op.Reset())
+        _set_clock(trial.surroundings, seconds + 1.0)
+        seen = choices_of(play_all(run, after), start)
+        if seen.end <= min(expected.made):
+            return
+        trial.reach.note(self.situation)
+        comparison = Comparison(expected, seen, "as a new policy", "after a reset", start)
+        if self._first_difference(trial, comparison) is not None:
+            older = self._new(trial, program.capacity, after, seconds, born=0.0)
+            if self._first_difference(trial, comparison._replace(expected=older)) is None:
+                return
+        yield comparison
+
+    def _new(
+        self,
+        trial: PolicyTrial[P],
+        capacity: int,
+        operations: Iterable[HostOperation],
+        seconds: float,
+        born: float,
+    ) -> Choices:
+        """What a policy chooses that was new at `born`, for operations that begin a second after
+        `seconds`."""
+        clock = trial.surroundings
+        at_birth = evolve(clock, restart=lambda: _set_clock(clock, born))
+        run = begin(trial, capacity, surroundings=at_birth)
+        _set_clock(clock, seconds + 1.0)
+        return choices_of(play_all(run, operations))
+
+
+def _set_clock(clock: Surroundings, seconds: float) -> None:
+    clock.restart()
+    clock.advance(seconds)
+
+
+def _is_reset(operation: HostOperation) -> bool:
+    return isinstance(operation, op.Reset)
+
+
+def _joined(before: Program, after: Program, chance: Random) -> Program:
+    """One program, a reset, and another for other requests, up to a reset of its own."""
+    first = [one for one in before.operations if not isinstance(one, op.HostEvent)]
+    if chance.random() < 0.5:
+        # Else all that was in flight has ended.
+        del first[chance.randint(0, len(first)) :]
+    second: list[HostOperation] = []
+    for operation in after.operations:
+        if _is_reset(operation):
+            break
+        second.append(for_requests(operation, "q."))
+    return before.with_operations([*first, op.Reset(), *second])
+
+
+class WithoutHints(Law):
+    """Where no request has hints, a policy equals the one that it names as its base."""
+
+    name: ClassVar[str] = "law of no hints"
+    clauses: ClassVar[tuple[str, ...]] = ("without hints",)
+    clause: ClassVar[str] = "without hints"
+    kind: ClassVar[Kind | None] = None
+    situation: ClassVar[str] = "eviction where no request has hints"
+    promise: ClassVar[str] = "Where no request has hints it equals the policy that it names."
+
+    @override
+    def why_not(self, trial: PolicyTrial[P]) -> tuple[str, str] | None:
+        if trial.capabilities.without_hints is None:
+            return self.clause, "not claimed (without_hints)"
+        return None
+
+    @override
+    def programs(self, trial: PolicyTrial[P]) -> list[Program]:
+        return drawn_programs(
+            trial,
+            trial.level.laws,
+            self.name,
+            durations=self.durations,
+            hinted=False,
+            eventful=False,
+        )
+
+    @override
+    def comparisons(self, trial: PolicyTrial[P], program: Program) -> Iterator[Comparison]:
+        base = trial.capabilities.without_hints
+        if base is None:
+            return
+        seen = choices_of(play_all(begin(trial, program.capacity), program.operations))
+        if not any(seen.made.values()):
+            return
+        trial.reach.note(self.situation)
+        plain = PolicyRun(
+            BareDriver(base, trial.driver.host),
+            program.capacity,
+            (),
+            surroundings=trial.surroundings,
+        )
+        expected = choices_of(play_all(plain, program.operations))
+        yield Comparison(expected, seen, "as the policy that it equals", "without any hints")

@@ -1,0 +1,105 @@
+"""Random programs, drawn by Hypothesis."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import ClassVar, Final, TypeVar
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from typing_extensions import override
+
+from kvoffload import CachePolicy
+from stateful_models import operations as op
+from stateful_models.engines.base import Engine, PolicyTrial
+from stateful_models.engines.drawing import CAPACITIES, Hints, Scheduler
+from stateful_models.engines.runs import PolicyRun
+from stateful_models.invariants.orders import reached_by
+
+P = TypeVar("P", bound=CachePolicy)
+
+
+_NO_EVENTS: Final[SearchStrategy[list[op.HostEvent]]] = st.just([])
+
+
+class _EnoughError(KeyboardInterrupt):
+    """The time is up. Hypothesis hands on nothing but interrupts without trying them again."""
+
+
+class RandomPrograms(Engine):
+    """Draws programs, `level.programs` in number, and judges each by all invariants.
+
+    `durations` are the spans of time that matter to the policy: none, and no time passes.
+    """
+
+    name: ClassVar[str] = "random"
+    clauses: ClassVar[tuple[str, ...]] = (
+        "POL-1",
+        "POL-2",
+        "POL-3",
+        "POL-6",
+        "POL-7",
+        "TOUCH-1",
+    )
+
+    def __init__(self, durations: tuple[float, ...] = ()) -> None:
+        super().__init__()
+        self._durations = durations
+
+    @override
+    def run(self, trial: PolicyTrial[P]) -> None:
+        level = trial.level
+        until = trial.now() + level.patience_s
+        done = 0
+        hints = trial.driver.contexts()
+        events = trial.driver.host_events()
+
+        def one_program(number: int, carried: list[Hints], called: list[op.HostEvent]) -> None:
+            # What a policy answers may differ from one run to the next, so that nothing may be
+            # drawn from Hypothesis in view of it.
+            chance = Random(number)
+            capacity = chance.choice(CAPACITIES)
+            trial.programs += 1
+            run = PolicyRun(
+                trial.driver,
+                capacity,
+                trial.make_invariants(capacity),
+                watchful=chance.random() < 0.5,
+                surroundings=trial.surroundings,
+                reach=trial.reach,
+            )
+            scheduler = Scheduler(
+                chance, run, hints=carried, events=called, durations=self._durations
+            )
+            scheduler.play(chance.randint(5, level.length))
+            run.end()
+            trial.judged(run, self.name)
+            trial.tried.update(reached_by(run.judge.invariants))
+
+        @seed(trial.seed)
+        @settings(
+            max_examples=level.programs,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(
+            st.integers(0, 2**63),
+            st.lists(hints, min_size=4, max_size=4),
+            _NO_EVENTS if events is None else st.lists(events, min_size=6, max_size=6),
+        )
+        def programs(number: int, carried: list[Hints], called: list[op.HostEvent]) -> None:
+            nonlocal done
+            if trial.now() > until:
+                raise _EnoughError
+            trial.on_progress(self.name, done / level.programs)
+            one_program(number, carried, called)
+            done += 1
+
+        try:
+            programs()
+        except _EnoughError:
+            trial.note(f"{self.name}: cut after {done} of {level.programs} programs")
+        trial.tried.update(self.clauses)

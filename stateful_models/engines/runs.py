@@ -1,0 +1,255 @@
+"""One run of a program on a policy, judged step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from attrs import frozen
+
+from kvoffload import CachePolicy, ChunkStatus, OffloadKey
+from stateful_models import operations as op
+from stateful_models.contract import CLAUSES, Kind
+from stateful_models.drivers import Driver
+from stateful_models.hosting import HostState, PolicyHost
+from stateful_models.invariants import Invariant, PolicyBooks
+from stateful_models.judge import Judge, Violation
+from stateful_models.policy_subject import PolicySubject
+from stateful_models.programs import HostOperation, Program
+from stateful_models.reach import Reach
+from stateful_models.steps import Step, Victims
+from stateful_models.trial.hang import DidNotReturn, time_limit
+
+P = TypeVar("P", bound=CachePolicy)
+
+MakeInvariants: TypeAlias = Callable[[int], Sequence[Invariant[PolicyBooks]]]
+"""Makes new invariants for one run of a policy of this capacity, for they may keep state."""
+
+GOES_ON: Final = (Kind.HOST, Kind.LIVENESS, Kind.ADVICE)
+"""After a breach of this class the books of host and policy still agree, so that a run goes on."""
+
+
+class _OverError(Exception):
+    """Nothing that a run could still show would be worth anything."""
+
+
+@frozen
+class Surroundings:
+    """What a policy meets beside its host; each run begins with the same.
+
+    `restart` sets the clock back to its first reading, `advance` lets time pass. A call that takes
+    longer than `patience_s` real seconds is ended, and counts as one that does not return. `watch`
+    is entered around each call.
+    """
+
+    restart: Callable[[], object] = lambda: None
+    advance: Callable[[float], object] = lambda seconds: None
+    make_chunk: Callable[[int], ChunkStatus] = ChunkStatus
+    make_hints: Callable[[Mapping[str, object]], dict[str, object]] = dict
+    patience_s: float | None = None
+    watch: AbstractContextManager[object] | None = None
+
+    def limit(self) -> AbstractContextManager[object]:
+        """Ends what takes too long."""
+        return nullcontext() if self.patience_s is None else time_limit(self.patience_s)
+
+
+PLAIN: Final = Surroundings()
+
+
+@frozen
+class Played:
+    """One operation of a program: the calls that it came to, and the state after them."""
+
+    operation: HostOperation
+    steps: tuple[Step, ...]
+    state: HostState
+
+
+class PolicyRun(Generic[P]):
+    """A new policy of the driver's, which operations are played on one by one.
+
+    It is over at the first breach after which host and policy no longer agree.
+    """
+
+    def __init__(
+        self,
+        driver: Driver[P],
+        capacity: int,
+        invariants: Sequence[Invariant[PolicyBooks]],
+        *,
+        watchful: bool = False,
+        surroundings: Surroundings = PLAIN,
+        asks_in_vain: bool = True,
+        reach: Reach | None = None,
+        policy: P | None = None,
+    ) -> None:
+        surroundings.restart()
+        with surroundings.watch or nullcontext():
+            self.policy: P = driver.build(capacity) if policy is None else policy
+        self.subject: PolicySubject[P] = PolicySubject(
+            self.policy,
+            driver,
+            advance_clock=surroundings.advance,
+            make_chunk=surroundings.make_chunk,
+            make_hints=surroundings.make_hints,
+            watch=surroundings.watch,
+        )
+        self.host = PolicyHost(capacity, self._perform, driver.host, asks_in_vain=asks_in_vain)
+        self.judge: Judge[PolicyBooks] = Judge(invariants, PolicyBooks())
+        self.watchful = watchful
+        self.played: list[Played] = []
+        self.violations: list[Violation] = []
+        self.over = False
+        self.reach = Reach() if reach is None else reach
+        self._surroundings = surroundings
+        self._calling: op.Operation = op.Clear()
+        self._steps: list[Step] = []
+        self._named: dict[OffloadKey, None] = {}
+
+    @property
+    def operations(self) -> tuple[HostOperation, ...]:
+        """What was played so far."""
+        return tuple(played.operation for played in self.played)
+
+    @property
+    def program(self) -> Program:
+        """What was played so far, as a program."""
+        return Program(self.host.capacity, self.operations, self.watchful)
+
+    @property
+    def victims(self) -> list[tuple[OffloadKey, ...] | None]:
+        """The answer of each eviction, in order: the choices that the policy made."""
+        return [
+            step.result.keys if isinstance(step.result, Victims) else None
+            for played in self.played
+            for step in played.steps
+            if isinstance(step.operation, op.Evict)
+        ]
+
+    def play(self, operation: HostOperation, named: Sequence[OffloadKey] = ()) -> bool:
+        """Play an operation, in which `named` keys occur; whether the run goes on."""
+        if self.over:
+            return False
+        self._named.update(dict.fromkeys(named))
+        self._steps = []
+        resident = set(self.host.ref_cnt)
+        try:
+            with self._surroundings.limit():
+                self.host.play(operation)
+                if self.watchful:
+                    self._look_all_up()
+        except _OverError:
+            self.over = True
+        except DidNotReturn as hanging:
+            self._hang(hanging)
+        self._note(resident)
+        self.played.append(Played(operation, tuple(self._steps), self.host.state))
+        return not self.over
+
+    def end(self) -> None:
+        """Look every key up, so that nothing that went wrong stays unseen."""
+        if not self.over and not self.watchful and self.played:
+            self._steps = list(self.played[-1].steps)
+            try:
+                with self._surroundings.limit():
+                    self._look_all_up()
+            except _OverError:
+                self.over = True
+            except DidNotReturn as hanging:
+                self._hang(hanging)
+            last = self.played[-1]
+            self.played[-1] = Played(last.operation, tuple(self._steps), last.state)
+
+    def _look_all_up(self) -> None:
+        for key in self._named:
+            self._perform(op.Get(key))
+
+    def _hang(self, hanging: DidNotReturn) -> None:
+        self.over = True
+        step = Step(len(self._steps) + 1, self._calling, None, hanging)
+        self._steps.append(step)
+        message = f"{self._calling.verb} {hanging}"
+        sentence = CLAUSES["POL-7"].sentence
+        self.violations.append(
+            Violation("POL-7", message, step.number, (str(step),), "", sentence, kind=Kind.SAFETY)
+        )
+
+    def _perform(self, operation: op.Operation) -> Step:
+        self._calling = operation
+        step = self.subject.perform(operation)
+        self._steps.append(step)
+        found = self.judge.judge(step)
+        if found:
+            self.violations += found
+            if not all(violation.kind in GOES_ON for violation in found):
+                raise _OverError
+        if step.error is not None:
+            raise _OverError
+        return step
+
+    def _note(self, resident: set[OffloadKey]) -> None:
+        """Count the situations that the last operation met; `resident` keys were there before."""
+        reach, state = self.reach, self.host.state
+        for step in self._steps:
+            operation = step.operation
+            if type(operation) is op.Evict:
+                evicted = isinstance(step.result, Victims)
+                reach.note("eviction", evicted)
+                reach.note("refused eviction", not evicted)
+                reach.note("eviction beside pins", evicted and state.pinned > 0)
+                reach.note("eviction beside pending chunks", evicted and state.pending > 0)
+                reach.note("eviction of several", evicted and operation.count > 1)
+                beside = not operation.protected.isdisjoint(resident)
+                reach.note("eviction beside keys of the offer", evicted and beside)
+            elif type(operation) is op.Remove:
+                reach.note("failed store")
+            elif type(operation) is op.RequestFinished:
+                reach.note("finished request")
+                reach.note("finished request that reused", bool(operation.reused))
+            elif type(operation) is op.Clear:
+                reach.note("reset")
+            elif type(operation) is op.TouchKeys:
+                reach.note("touch")
+                absent = any(key not in resident for key in operation.keys)
+                reach.note("touch of a key that is not resident", absent)
+            elif type(operation) is op.SetRefCount:
+                reach.note("chunk pinned twice")
+            elif type(operation) is op.MarkNonEvictable:
+                reach.note("pin")
+            elif type(operation) is op.NewRequest:
+                reach.note("request with hints", bool(operation.hints))
+            elif type(operation) is op.AdvanceClock:
+                reach.note("passing of time")
+            elif type(operation) is op.HostEvent:
+                reach.note("host event")
+
+
+def run_program(
+    driver: Driver[P],
+    program: Program,
+    make_invariants: MakeInvariants,
+    *,
+    surroundings: Surroundings = PLAIN,
+    asks_in_vain: bool = True,
+    reach: Reach | None = None,
+    policy: P | None = None,
+) -> PolicyRun[P]:
+    """Play a whole program on a new policy."""
+    run = PolicyRun(
+        driver,
+        program.capacity,
+        make_invariants(program.capacity),
+        watchful=program.watchful,
+        surroundings=surroundings,
+        asks_in_vain=asks_in_vain,
+        reach=reach,
+        policy=policy,
+    )
+    universe = program.universe
+    for operation in program.operations:
+        if not run.play(operation, universe):
+            break
+    run.end()
+    return run

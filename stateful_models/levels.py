@@ -1,0 +1,69 @@
+"""Levels: how long a trial takes. A level is a budget of programs, not of seconds, so that a trial
+finds the same on any machine; `patience_s` only ends what takes much longer than it should."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import frozen
+
+
+@frozen(kw_only=True)
+class Level:
+    """The budgets of one level."""
+
+    name: str
+    programs: int
+    """Random programs."""
+    length: int
+    """Operations of a random program, at most."""
+    depth: int
+    """Operations of the longest program that is enumerated."""
+    laws: int
+    """Programs for each law."""
+    churn: int
+    """Distinct keys that pass through the policy when its growth is measured."""
+    cost_capacity: int
+    """Chunks of the cache in which visits are counted."""
+    shrinking: int
+    """Programs tried to make one failure short."""
+    patience_s: float
+    """Seconds of one engine after which it is cut, and says so."""
+
+
+QUICK: Final = Level(
+    name="quick",
+    programs=800,
+    length=40,
+    depth=4,
+    laws=40,
+    churn=3_000,
+    cost_capacity=256,
+    shrinking=300,
+    patience_s=3.0,
+)
+CI: Final = Level(
+    name="ci",
+    programs=8_000,
+    length=60,
+    depth=5,
+    laws=300,
+    churn=20_000,
+    cost_capacity=2_048,
+    shrinking=1_000,
+    patience_s=25.0,
+)
+NIGHTLY: Final = Level(
+    name="nightly",
+    programs=50_000,
+    length=100,
+    depth=6,
+    laws=5_000,
+    churn=200_000,
+    cost_capacity=16_384,
+    shrinking=5_000,
+    patience_s=1_200.0,
+)
+
+LEVELS: Final = {level.name: level for level in (QUICK, CI, NIGHTLY)}
+"""All levels by name."""

@@ -1,0 +1,73 @@
+"""Machines as tests: one line each, all rules or some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from fnmatch import fnmatchcase
+from typing import Final
+
+from hypothesis import settings as Settings  # noqa: N812 - a class with a small name
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+_RULE: Final = "hypothesis_stateful_rule"
+_FIRST: Final = "hypothesis_stateful_initialize_rule"
+"""What Hypothesis marks the functions of rules with, the second for those that begin a run."""
+
+
+def machine_test(
+    machine: type[RuleBasedStateMachine],
+    *,
+    only: Collection[str] = (),
+    without: Collection[str] = (),
+    settings: Settings | None = None,
+) -> Callable[[], None]:
+    """A test that runs a machine, to be assigned to a name that begins with `test_`.
+
+    `only` and `without` choose rules by globs over their names; those that begin a run are always
+    there. `settings` are by default those of the active profile of Hypothesis. Raises ValueError
+    for a glob that names no rule: what is tried would not be what was meant.
+    """
+    names = rule_names(machine)
+    for glob in (*only, *without):
+        if not any(fnmatchcase(name, glob) for name in names):
+            raise ValueError(
+                f"{machine.__name__} has no rule called {glob!r}; it has {', '.join(names)}"
+            )
+    unwanted = [
+        name
+        for name in names
+        if (only and not any(fnmatchcase(name, glob) for glob in only))
+        or any(fnmatchcase(name, glob) for glob in without)
+    ]
+    if len(unwanted) == len(names):
+        raise ValueError(f"{machine.__name__} is left without a rule")
+    # What is None is no rule.
+    part = type(machine.__name__, (machine,), dict.fromkeys(unwanted)) if unwanted else machine
+
+    def test() -> None:
+        run_state_machine_as_test(part, settings=settings)
+
+    test.__doc__ = machine.__doc__
+    return test
+
+
+def rule_names(machine: type[RuleBasedStateMachine]) -> list[str]:
+    """The names of a machine's rules, in alphabetical order; not of those that begin a run."""
+    return [name for name in dir(machine) if hasattr(getattr(machine, name, None), _RULE)]
+
+
+def refuse_lost_rules(machine: type[RuleBasedStateMachine]) -> None:
+    """Raise TypeError if a rule of a base is overridden by a method that is none.
+
+    Hypothesis would leave it out without a word, and what it tried would be tried no more.
+    """
+    for name, own in vars(machine).items():
+        if not callable(own) or hasattr(own, _RULE) or hasattr(own, _FIRST):
+            continue
+        for base in machine.__mro__[1:]:
+            overridden = vars(base).get(name)
+            if hasattr(overridden, _RULE) or hasattr(overridden, _FIRST):
+                raise TypeError(
+                    f"{machine.__name__}.{name} overrides the rule {name} of {base.__name__} and "
+                    "is none: decorate it with @rule, or choose rules with machine_test(without=)"
+                )

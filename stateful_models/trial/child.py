@@ -1,0 +1,287 @@
+"""The child process of a trial: one target, a clock of its own, and answers on a channel.
+
+Everything that has to know the real time is imported above; the clock is installed before the
+target is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from inspect import isabstract
+from typing import Any, Final, TypeAlias, TypeVar
+
+from kvoffload import (
+    CachePolicy,
+    CachePolicyFactory,
+    CPUOffloadingManager,
+    OffloadingManager,
+)
+from kvoffload.errors import KVOffloadError
+from stateful_models.account import Account
+from stateful_models.drivers import Driver, RegisteredDriver
+from stateful_models.engines.base import PolicyTrial
+from stateful_models.engines.determinism import digest_of_choices, programs_to_repeat
+from stateful_models.engines.manager_runs import usual_invariants
+from stateful_models.engines.runs import Surroundings
+from stateful_models.engines.suites import manager_engines, policy_engines
+from stateful_models.invariants import Invariant, PolicyBooks, policy_invariants
+from stateful_models.levels import LEVELS
+from stateful_models.loading import TargetError, describe, find, find_class
+from stateful_models.manager_drivers import REFERENCE, ManagerDriver, ManagerOptions
+from stateful_models.trial.clock import VirtualClock, draws_around, durations_used, real_monotonic
+from stateful_models.trial.coverage import OwnLines
+from stateful_models.trial.hint_names import HintNames
+from stateful_models.trial.leaks import OutsideState
+from stateful_models.trial.managers import try_manager
+from stateful_models.trial.policies import try_policy
+from stateful_models.trial.process import ChildChannel
+from stateful_models.trial.reports import Observed, Settings
+from stateful_models.trial.request import (
+    Answer,
+    Digest,
+    Progress,
+    Request,
+    Task,
+    Untriable,
+    decode_request,
+    encode_answer,
+)
+from stateful_models.trial.verdicts import MethodReach, Report
+
+T = TypeVar("T")
+DriverT = TypeVar("DriverT")
+Proceed: TypeAlias = Callable[[str, float], None]
+
+CALL_PATIENCE_S: Final = 1.0
+"""Real seconds after which one operation counts as one that does not return."""
+PROGRESS_S: Final = 0.2
+SAMPLE_CAPACITY: Final = 4
+OWN_MANAGERS: Final = ("cpu", "CPUOffloadingManager", "kvoffload:CPUOffloadingManager")
+"""How the manager of this project is named."""
+REQUIRED: Final = ("get", "insert", "remove", "touch", "evict", "clear")
+"""What every policy has, whether it derives from `CachePolicy` or not."""
+
+
+def main() -> None:
+    """Do what the parent asked, and answer."""
+    with ChildChannel.from_environment() as channel:
+        request = decode_request(channel.request())
+        last = 0.0
+
+        def proceed(engine: str, share: float) -> None:
+            nonlocal last
+            now = real_monotonic()
+            if now - last >= PROGRESS_S:
+                last = now
+                channel.send(encode_answer(Progress(engine, share)))
+
+        clock = VirtualClock()
+        clock.install()
+        # What the target prints is nobody's result.
+        with redirect_stdout(sys.stderr):
+            try:
+                answer: Answer = _answer(request, clock, proceed)
+            except TargetError as error:
+                answer = Untriable(str(error))
+        channel.send(encode_answer(answer))
+
+
+def _answer(request: Request, clock: VirtualClock, proceed: Proceed) -> Report | Digest:
+    if request.task is Task.MANAGER:
+        return _manager_report(request, clock, proceed)
+    driver = find_driver(request)
+    sample = _built(request, lambda: driver.build(SAMPLE_CAPACITY))
+    lacking = [name for name in REQUIRED if not callable(getattr(sample, name, None))]
+    if lacking:
+        raise TargetError(f"{request.target}: no policy, for it lacks {', '.join(lacking)}")
+    watched = _Watched(request, clock, driver.target, sample)
+    own: list[Callable[[], Invariant[PolicyBooks]]] = [
+        find_invariant(name) for name in request.invariants
+    ]
+
+    def make_invariants(capacity: int) -> Sequence[Invariant[PolicyBooks]]:
+        usual = policy_invariants(driver.capabilities, capacity, driver.host)
+        return [*usual, *(make() for make in own)]
+
+    if request.task is Task.DIGEST:
+        trial = PolicyTrial(
+            driver,
+            make_invariants,
+            capabilities=driver.capabilities,
+            level=LEVELS[request.level],
+            seed=request.seed,
+            surroundings=watched.surroundings,
+            now=real_monotonic,
+        )
+        programs = programs_to_repeat(trial, watched.durations)
+        return Digest(digest_of_choices(trial, programs))
+    return try_policy(
+        driver,
+        policy_engines(watched.durations, watched.hints, watched.outside),
+        watched.settings,
+        make_invariants=make_invariants,
+        surroundings=watched.surroundings,
+        on_progress=proceed,
+        now=real_monotonic,
+        observe=watched.observe,
+    )
+
+
+def _manager_report(request: Request, clock: VirtualClock, proceed: Proceed) -> Report:
+    driver = find_manager_driver(request)
+    sample = _built(request, lambda: driver.build(ManagerOptions(num_chunks=SAMPLE_CAPACITY)))
+    if not isinstance(sample, OffloadingManager):
+        raise TargetError(f"{request.target}: no manager, for it is no OffloadingManager")
+    watched = _Watched(request, clock, driver.target, sample)
+    own: list[Callable[[], Invariant[Account]]] = [
+        find_invariant(name) for name in request.invariants
+    ]
+    return try_manager(
+        driver,
+        manager_engines(watched.durations),
+        watched.settings,
+        make_invariants=usual_invariants(driver.capabilities, lambda: [make() for make in own]),
+        surroundings=watched.surroundings,
+        on_progress=proceed,
+        now=real_monotonic,
+        observe=watched.observe,
+    )
+
+
+class _Watched:
+    """A target with what watches it meanwhile: its lines, its hints, the clock that it reads."""
+
+    def __init__(
+        self, request: Request, clock: VirtualClock, target: object, sample: object
+    ) -> None:
+        self._request = request
+        self._lines = OwnLines(target, type(sample))
+        self._target = target
+        self._sample = sample
+        self.hints = HintNames()
+        used = durations_used(target, sample, slept=clock.slept)
+        # Whoever has read no clock when it was built may read one later.
+        self.durations: tuple[float, ...] = draws_around(used)
+        self.surroundings = Surroundings(
+            restart=clock.reset,
+            advance=clock.advance,
+            make_hints=lambda hints: self.hints.record(dict(hints)),
+            patience_s=CALL_PATIENCE_S,
+            watch=self._lines,
+        )
+        self.settings = Settings(
+            target=request.target,
+            profile=request.profile,
+            level=LEVELS[request.level],
+            seed=request.seed,
+            only=request.only,
+            without=request.without,
+            known=frozenset(request.known),
+            driver=request.driver,
+            invariants=request.invariants,
+            environment=request.environment,
+            arguments=request.arguments,
+        )
+
+    def outside(self) -> Callable[[], list[str]]:
+        """State outside the object as it is now; what is returned tells how it has changed."""
+        return OutsideState(self._target, type(self._sample)).changed_since
+
+    def observe(self) -> Observed:
+        """What was seen so far."""
+        methods = tuple(
+            MethodReach(
+                name=method.qualified_name,
+                ran=method.ran,
+                lines=method.lines,
+                never_ran=method.never_ran,
+            )
+            for method in self._lines.report()
+        )
+        return Observed(methods, self.hints.never_given)
+
+
+def _built(request: Request, build: Callable[[], T]) -> T:
+    try:
+        return build()
+    except KeyboardInterrupt:
+        raise
+    # A constructor that is on trial may raise anything, and exit.
+    except BaseException as error:
+        raise TargetError(f"{request.target}: cannot be built: {describe(error)}") from error
+
+
+def find_driver(request: Request) -> Driver[CachePolicy]:
+    """The driver of the policy that a request is about. Raises TargetError."""
+    target = request.target
+    if ":" not in target:
+        try:
+            make = CachePolicyFactory.get_cache_policy_cls(target)
+        except KVOffloadError as error:
+            raise TargetError(
+                f"{target}: not registered ({', '.join(CachePolicyFactory.names())} are); one of "
+                "your own is named pkg.mod:Class or file.py:Class"
+            ) from error
+        if request.driver is None:
+            return RegisteredDriver(target, request.arguments)
+        return _driven(request, make, Driver)
+    # Whether it makes policies shows when it is called.
+    found: Callable[..., CachePolicy] = _callable(target)
+    return _driven(request, found, Driver)
+
+
+def find_manager_driver(request: Request) -> ManagerDriver[OffloadingManager]:
+    """The driver of the manager that a request is about. Raises TargetError."""
+    target = request.target
+    own = target in OWN_MANAGERS
+    make: Callable[..., OffloadingManager] = CPUOffloadingManager if own else _callable(target)
+    if own and request.driver is None:
+        return ManagerDriver(make, request.arguments, capabilities=REFERENCE)
+    return _driven(request, make, ManagerDriver)
+
+
+def _driven(request: Request, make: object, usual: type[DriverT]) -> DriverT:
+    if request.driver is None:
+        return usual(make, request.arguments)  # type: ignore[call-arg]  # both kinds take these
+    found = find_class(request.driver)
+    if not issubclass(found, usual):
+        raise TargetError(
+            f"{request.driver}: not a subclass of {usual.__module__}'s {usual.__name__}"
+        )
+    try:
+        return found(make, request.arguments)  # type: ignore[call-arg]  # as the line above
+    except Exception as error:
+        raise TargetError(f"{request.driver}: cannot be built: {describe(error)}") from error
+
+
+def _callable(target: str) -> Any:
+    found = find(target)
+    if not callable(found):
+        raise TargetError(f"{target}: neither a class nor a factory")
+    if isinstance(found, type) and isabstract(found):
+        missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+        raise TargetError(f"{target}: it lacks {missing}")
+    return found
+
+
+def find_invariant(name: str) -> Any:
+    """What makes the invariant of this name, built once to see that it can be.
+
+    Raises TargetError.
+    """
+    found = find_class(name)
+    if not issubclass(found, Invariant):
+        raise TargetError(f"{name}: not a subclass of stateful_models' Invariant")
+    if isabstract(found):
+        raise TargetError(f"{name}: it lacks {', '.join(sorted(found.__abstractmethods__))}")
+    try:
+        found()
+    except Exception as error:
+        raise TargetError(f"{name}: cannot be built: {describe(error)}") from error
+    return found
+
+
+if __name__ == "__main__":
+    main()

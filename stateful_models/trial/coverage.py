@@ -1,0 +1,300 @@
+"""What ran of a target, line by line: nothing is called held that never was tried."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from inspect import CO_OPTIMIZED
+from types import (
+    CodeType,
+    FrameType,
+    FunctionType,
+    ModuleType,
+    TracebackType,
+)
+from typing import Protocol, Self, TypeAlias
+
+from attrs import frozen
+
+from kvoffload.errors import KVOffloadError
+from stateful_models.trial.codes import behind, functions_behind, is_a, nested_codes
+
+__all__ = ["MethodLines", "NoToolIDError", "OwnLines"]
+
+TraceFunction: TypeAlias = Callable[[FrameType, str, object], "TraceFunction | None"]
+
+# Others that watch this process have numbers of their own, 0 to 3; ours is looked for from the top.
+_TOOL_IDS = (4, 5, 3, 2, 1, 0)
+
+
+class NoToolIDError(KVOffloadError):
+    """Six tools watch this process already, as many as Python allows."""
+
+    def __init__(self) -> None:
+        super().__init__("no tool id of sys.monitoring is free to watch which lines run")
+
+
+@frozen
+class MethodLines:
+    """One function of the target, with what it nests.
+
+    `ran` of its `lines` ran; counted are lines that have code, so neither the one with `def`, nor
+    docstrings, nor comments. The others are in `never_ran`, in ranges: `("57-65", "70")`.
+    """
+
+    qualified_name: str
+    first_line: int
+    ran: int
+    lines: int
+    never_ran: tuple[str, ...]
+
+
+class OwnLines:
+    """Which lines of a target's own functions ran while this was entered. It adds up.
+
+    `targets` are classes or factories. Their own are their functions, those of their bases in the
+    same file, and what these name of that file. What runs at import does not count. A target
+    that has no Python code has no lines.
+
+    From Python 3.12 on each line is told of once, in any thread, at hardly any cost. Before that
+    the thread which entered is traced, as by a debugger, and whatever runs meanwhile takes three
+    times as long: enter around each call of the target then, which costs a microsecond, and not
+    around what judges it. Another tracer has to rest meanwhile.
+
+    Entering raises NoToolIDError when too many other tools watch this process. `close` gives the
+    id back, and the report remains.
+    """
+
+    def __init__(self, *targets: object) -> None:
+        self._codes = _own_codes(targets)
+        every = [code for codes in self._codes for code in codes]
+        # By identity: hashing code takes long, and two codes may be equal.
+        self._missing: dict[int, set[int]] = {id(code): _lines_of(code) for code in every}
+        self._watch: _Watch = _watch(every, self._missing)
+
+    def __enter__(self) -> Self:
+        self._watch.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._watch.stop()
+
+    def close(self) -> None:
+        """Watch no longer, nor be in the way of another tool."""
+        self._watch.close()
+
+    def report(self) -> list[MethodLines]:
+        """The functions, as they follow each other in the file."""
+        found = [self._of(codes) for codes in self._codes]
+        return sorted(found, key=lambda method: (method.first_line, method.qualified_name))
+
+    def _of(self, codes: Sequence[CodeType]) -> MethodLines:
+        lines, ran = set[int](), set[int]()
+        for code in codes:
+            having_code = _lines_of(code)
+            lines |= having_code
+            ran |= having_code - self._missing[id(code)]
+        outermost = codes[0]
+        return MethodLines(
+            outermost.co_qualname,
+            outermost.co_firstlineno,
+            len(ran),
+            len(lines),
+            tuple(_ranges(sorted(lines), ran)),
+        )
+
+
+def _ranges(lines: Sequence[int], ran: set[int]) -> Iterator[str]:
+    """Runs of lines that did not run; what has no code does not part them."""
+    run: list[int] = []
+    for line in [*lines, None]:
+        if line is not None and line not in ran:
+            run.append(line)
+        elif run:
+            yield str(run[0]) if run[0] == run[-1] else f"{run[0]}-{run[-1]}"
+            run = []
+
+
+def _lines_of(code: CodeType) -> set[int]:
+    """Lines that have code, less the one of `def` unless all is on it, and less those that raise.
+
+    A class body has none that count: it runs once, where it stands. Nor does what raises: no call
+    of a host gets there in a sound target.
+    """
+    if not code.co_flags & CO_OPTIMIZED:
+        return set()
+    lines = {line for _, _, line in code.co_lines() if line is not None}
+    return lines - {code.co_firstlineno} - _raising_lines(code.co_filename) or lines
+
+
+@lru_cache(maxsize=64)
+def _raising_lines(file: str) -> frozenset[int]:
+    """Lines of `raise` statements; none where the source cannot be read."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return frozenset()
+    return frozenset(
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Raise)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    )
+
+
+def _own_codes(targets: Iterable[object]) -> list[list[CodeType]]:
+    """The code of each function that is a target's own, followed by what it nests."""
+    files, modules = set[str](), set[str]()
+    for target in targets:
+        modules.add(str(getattr(target, "__module__", "")))
+        files |= _files_of(target)
+    functions: list[FunctionType] = []
+    waiting, seen = list(targets), set[int]()
+    # Keeps alive what was seen: a method that is made when it is asked for leaves its id to others.
+    kept: list[object] = []
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        kept.append(value)
+        waiting += behind(value)
+        if is_a(value, FunctionType):
+            if value.__code__.co_filename in files:
+                functions.append(value)
+                waiting += _named_by(value)
+        elif is_a(value, type):
+            if value.__module__ in modules:
+                waiting += [*vars(value).values(), *value.__bases__]
+        elif type(value).__module__ in modules:
+            waiting.append(type(value))
+    whole = {id(function.__code__): list(nested_codes(function.__code__)) for function in functions}
+    inner = {id(code) for codes in whole.values() for code in codes[1:]}
+    return [codes for outermost, codes in whole.items() if outermost not in inner]
+
+
+def _files_of(target: object) -> set[str]:
+    """Where the target's own code is from, as code objects say it."""
+    if is_a(target, type):
+        place = getattr(sys.modules.get(target.__module__), "__file__", None)
+        if isinstance(place, str):
+            return {place}
+        parts = list(vars(target).values())
+    else:
+        parts = [target]
+    return {f.__code__.co_filename for part in parts for f in functions_behind(part)}
+
+
+def _named_by(function: FunctionType) -> list[object]:
+    """What a function, and what it nests, may use of the globals of its module."""
+    names = {name for code in nested_codes(function.__code__) for name in code.co_names}
+    found = [function.__globals__.get(name) for name in names]
+    return [value for value in found if not is_a(value, ModuleType)]
+
+
+class _Watch(Protocol):
+    """Takes each line that runs out of those that are missing, between start and stop."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Tracer:
+    """Watches with `sys.settrace`: calls of foreign code and of code that is done cost a lookup."""
+
+    def __init__(self, missing: dict[int, set[int]]) -> None:
+        self._missing = missing
+
+    def start(self) -> None:
+        self._before = sys.gettrace()
+        sys.settrace(self._on_call)
+
+    def stop(self) -> None:
+        sys.settrace(self._before)
+
+    def close(self) -> None:
+        return None
+
+    def _on_call(self, frame: FrameType, event: str, argument: object) -> TraceFunction | None:
+        return self._on_line if self._missing.get(id(frame.f_code)) else None
+
+    def _on_line(self, frame: FrameType, event: str, argument: object) -> TraceFunction | None:
+        if event == "line":
+            missing = self._missing[id(frame.f_code)]
+            missing.discard(frame.f_lineno)
+            if not missing:
+                frame.f_trace = None
+                return None
+        return self._on_line
+
+
+if sys.version_info >= (3, 12):
+
+    class _Monitor:
+        """Watches with `sys.monitoring`: only code of the target, each line until it has run."""
+
+        def __init__(self, codes: Sequence[CodeType], missing: dict[int, set[int]]) -> None:
+            self._codes = codes
+            self._missing = missing
+            self._tool: int | None = None
+            self._entered = False
+
+        def start(self) -> None:
+            if self._tool is None:
+                self._tool = self._open()
+            self._entered = True
+
+        def stop(self) -> None:
+            # What is watched stays so: to change it costs more than a call of the target.
+            self._entered = False
+
+        def close(self) -> None:
+            if self._tool is None:
+                return
+            for code in self._codes:
+                sys.monitoring.set_local_events(self._tool, code, 0)
+            for event in (sys.monitoring.events.LINE, sys.monitoring.events.PY_START):
+                sys.monitoring.register_callback(self._tool, event, None)
+            sys.monitoring.free_tool_id(self._tool)
+            self._tool = None
+
+        def _open(self) -> int:
+            line, start = sys.monitoring.events.LINE, sys.monitoring.events.PY_START
+            tool = next((each for each in _TOOL_IDS if not sys.monitoring.get_tool(each)), None)
+            if tool is None:
+                raise NoToolIDError
+            sys.monitoring.use_tool_id(tool, "kvoffload trial")
+            sys.monitoring.register_callback(tool, line, self._on_line)
+            sys.monitoring.register_callback(tool, start, self._on_start)
+            for code in self._codes:
+                if self._missing[id(code)]:
+                    sys.monitoring.set_local_events(tool, code, line | start)
+            return tool
+
+        def _on_start(self, code: CodeType, offset: int) -> object:
+            # Python 3.13 tells of no line in a function that stands on one.
+            return self._on_line(code, code.co_firstlineno)
+
+        def _on_line(self, code: CodeType, line: int) -> object:
+            if not self._entered:
+                return None
+            self._missing[id(code)].discard(line)
+            return sys.monitoring.DISABLE
+
+
+def _watch(codes: Sequence[CodeType], missing: dict[int, set[int]]) -> _Watch:
+    if sys.version_info >= (3, 12):
+        return _Monitor(codes, missing)
+    else:
+        return _Tracer(missing)

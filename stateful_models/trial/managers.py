@@ -1,0 +1,79 @@
+"""The trial of one manager, from a driver to a report. It runs where the manager runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from kvoffload import OffloadingManager
+from stateful_models.engines.base import Breach
+from stateful_models.engines.manager_runs import MakeManagerInvariants
+from stateful_models.engines.managers import MANAGER_SITUATIONS, ManagerEngine, ManagerTrial
+from stateful_models.engines.runs import PLAIN, Surroundings
+from stateful_models.manager_drivers import ManagerDriver
+from stateful_models.trial.reports import Findings, Observed, Reporter, Settings, Shown
+from stateful_models.trial.scope import Scope
+from stateful_models.trial.verdicts import Report
+from stateful_models.trial.wording import plain_lines, program_lines
+
+M = TypeVar("M", bound=OffloadingManager)
+
+MANAGER_SCOPE: Final = {
+    clause: Scope(situations) for clause, situations in MANAGER_SITUATIONS.items()
+}
+"""Every clause that is judged in the trial of a manager."""
+
+
+def try_manager(
+    driver: ManagerDriver[M],
+    engines: Iterable[ManagerEngine],
+    settings: Settings,
+    *,
+    make_invariants: MakeManagerInvariants,
+    surroundings: Surroundings = PLAIN,
+    on_progress: Callable[[str, float], None] = lambda engine, share: None,
+    now: Callable[[], float],
+    observe: Callable[[], Observed] = Observed,
+) -> Report:
+    """Run the engines that judge a wanted clause, and say what is known of each clause."""
+    begun = now()
+    trial: ManagerTrial[M] = ManagerTrial(
+        driver=driver,
+        make_invariants=make_invariants,
+        capabilities=driver.capabilities,
+        profile=settings.profile,
+        level=settings.level,
+        seed=settings.seed,
+        surroundings=surroundings,
+        on_progress=on_progress,
+        now=now,
+    )
+    for engine in engines:
+        if any(map(settings.wants, engine.clauses)):
+            engine.run(trial)
+
+    def show(breach: Breach) -> Shown:
+        program = breach.program
+        if program is None:
+            return Shown()
+        run = trial.run(program)
+        shown = any(found.clause == breach.clause for found in run.violations)
+        lines = program_lines(run.played, run.violations) if shown else plain_lines(program)
+        return Shown((*_settings_line(breach), *lines))
+
+    reporter = Reporter(
+        settings=settings,
+        findings=Findings.of(trial),
+        scopes=MANAGER_SCOPE,
+        not_applicable=lambda scope: "",
+        show=show,
+        observed=observe(),
+    )
+    return reporter.report(host="vLLM 0.33", seconds=now() - begun)
+
+
+def _settings_line(breach: Breach) -> tuple[str, ...]:
+    program = breach.program
+    if program is None or program.settings is None:
+        return ()
+    return (f"     {program.capacity} chunks, {program.settings}",)

@@ -1,0 +1,216 @@
+"""From what engines found to a report: one verdict for each clause in scope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final, TypeVar
+
+from attrs import evolve, field, frozen
+
+from stateful_models.contract import CLAUSES, Kind, Profile
+from stateful_models.engines.base import Breach, Run, Trial
+from stateful_models.levels import QUICK, Level
+from stateful_models.reach import Reach
+from stateful_models.trial.scope import Scope
+from stateful_models.trial.verdicts import (
+    ClauseVerdict,
+    MethodReach,
+    Outcome,
+    Reached,
+    Report,
+    Verdict,
+)
+
+DriverT = TypeVar("DriverT")
+MakeT = TypeVar("MakeT")
+RunT = TypeVar("RunT", bound=Run)
+
+PROVISIONAL: Final[frozenset[str]] = frozenset()
+"""Clauses whose checks are new in this release: what they find is reported and does not convict."""
+
+
+@frozen(kw_only=True)
+class Settings:
+    """How a trial is held. `only` and `without` are globs over the ids of clauses, `known` the
+    clauses that are known to be broken."""
+
+    target: str
+    profile: Profile = Profile.VLLM
+    level: Level = QUICK
+    seed: int = 0
+    only: Sequence[str] = ()
+    without: Sequence[str] = ()
+    known: frozenset[str] = frozenset()
+    driver: str | None = None
+    invariants: Sequence[str] = ()
+    environment: Mapping[str, str] = field(factory=dict)
+    arguments: Mapping[str, object] = field(factory=dict)
+
+    def wants(self, clause: str) -> bool:
+        """Whether the clause is among those that are to be judged."""
+        chosen = not self.only or any(fnmatchcase(clause, glob) for glob in self.only)
+        return chosen and not any(fnmatchcase(clause, glob) for glob in self.without)
+
+
+@frozen
+class Observed:
+    """What was seen of the target's own code: lines by method, and hints that were asked for."""
+
+    methods: tuple[MethodReach, ...] = ()
+    hints_missed: tuple[str, ...] = ()
+
+
+@frozen
+class Shown:
+    """How a breach is shown: the program in lines, what becomes of an engine, and a test."""
+
+    lines: tuple[str, ...] = ()
+    consequence: str = ""
+    test: str = ""
+
+
+@frozen
+class Findings:
+    """What a trial of any kind has found."""
+
+    breaches: tuple[Breach, ...]
+    tried: frozenset[str]
+    declined: Mapping[str, str]
+    reach: Reach
+    programs: int
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, trial: Trial[DriverT, MakeT, RunT]) -> Findings:
+        """Those of a trial that is over."""
+        return cls(
+            tuple(trial.breaches.values()),
+            frozenset(trial.tried),
+            trial.declined,
+            trial.reach,
+            trial.programs,
+            tuple(trial.notes),
+        )
+
+
+@frozen(kw_only=True)
+class Reporter:
+    """Makes the report. `not_applicable` says by which capability a clause is declined, or ""."""
+
+    settings: Settings
+    findings: Findings
+    scopes: Mapping[str, Scope]
+    not_applicable: Callable[[Scope], str]
+    show: Callable[[Breach], Shown]
+    observed: Observed = Observed()
+
+    def report(self, *, host: str, seconds: float) -> Report:
+        """The report on everything that was wanted."""
+        settings, findings = self.settings, self.findings
+        clauses = [
+            self._verdict(clause, scope)
+            for clause, scope in self.scopes.items()
+            if settings.wants(clause)
+        ]
+        clauses += [
+            self._broken(breach)
+            for breach in findings.breaches
+            if breach.clause not in self.scopes
+            and (breach.clause not in CLAUSES or settings.wants(breach.clause))
+        ]
+        convicted = any(clause.convicts for clause in clauses)
+        stale = settings.known - {clause.id for clause in clauses if clause.known}
+        notes = [
+            f"{clause} is on the list of known failures, and was not seen broken"
+            for clause in sorted(stale)
+        ]
+        return Report(
+            target=settings.target,
+            verdict=Outcome.CONVICTED if convicted else Outcome.CLEAN,
+            profile=settings.profile.value,
+            level=settings.level.name,
+            clauses=tuple(clauses),
+            reach=Reached(
+                situations=findings.reach.counts,
+                methods=self.observed.methods,
+                hints_missed=self.observed.hints_missed,
+                programs=findings.programs,
+            ),
+            seconds=round(seconds, 2),
+            host=host,
+            seed=settings.seed,
+            environment=settings.environment,
+            arguments=settings.arguments,
+            notes=(*findings.notes, *notes),
+        )
+
+    def _verdict(self, clause: str, scope: Scope) -> ClauseVerdict:
+        breaches = [breach for breach in self.findings.breaches if breach.clause == clause]
+        if breaches:
+            # The demand whose breach weighs most speaks for the clause.
+            breaches.sort(key=self._weight)
+            others = [f"also: {breach.message}" for breach in breaches[1:]]
+            return evolve(self._broken(breaches[0]), reason="; ".join(others))
+        lead = CLAUSES[clause]
+        plain = ClauseVerdict(
+            id=clause,
+            kind=lead.kind.value,
+            source=lead.source.value,
+            verdict=Verdict.HELD,
+            sentence=lead.sentence,
+        )
+        why_not = self.not_applicable(scope) or self.findings.declined.get(clause)
+        if why_not:
+            return evolve(plain, verdict=Verdict.NOT_APPLICABLE, reason=why_not)
+        missing = self._not_reached(clause, scope)
+        if missing:
+            return evolve(plain, verdict=Verdict.NOT_REACHED, reason=missing)
+        return plain
+
+    def _weight(self, breach: Breach) -> tuple[bool, int]:
+        part = CLAUSES[breach.clause].part(breach.kind)
+        return not part.convicts(self.settings.profile), list(Kind).index(part.kind)
+
+    def _not_reached(self, clause: str, scope: Scope) -> str:
+        missing = self.findings.reach.missing(scope.situations)
+        if missing:
+            return f"never came about: {', '.join(missing)}"
+        if clause not in self.findings.tried:
+            return "no engine could try it"
+        idle = [
+            f"{method.name} {', '.join(method.never_ran)}"
+            for method in self.observed.methods
+            if method.never_ran and method.name.rpartition(".")[2] in scope.through
+        ]
+        return f"never ran: {'; '.join(idle)}" if idle else ""
+
+    def _broken(self, breach: Breach) -> ClauseVerdict:
+        known = breach.clause in self.settings.known
+        provisional = breach.clause in PROVISIONAL
+        if breach.clause in CLAUSES:
+            part = CLAUSES[breach.clause].part(breach.kind)
+            kind, source, sentence = part.kind.value, part.source.value, part.sentence
+            convicts = part.convicts(self.settings.profile)
+        else:
+            # What an invariant of the author's own asks is a claim, and theirs.
+            kind, source, sentence = Kind.CLAIM.value, breach.invariant or "own", breach.promise
+            convicts = True
+        shown = self.show(breach)
+        return ClauseVerdict(
+            id=breach.clause,
+            kind=kind,
+            source=source,
+            verdict=Verdict.BROKEN,
+            sentence=sentence,
+            convicts=convicts and not known and not provisional,
+            seen=breach.seen or breach.message,
+            expected=breach.expected,
+            program=shown.lines,
+            consequence=shown.consequence,
+            test=shown.test,
+            engine=breach.engine,
+            programs=breach.programs,
+            known=known,
+            provisional=provisional,
+        )

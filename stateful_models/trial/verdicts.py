@@ -1,0 +1,159 @@
+"""Verdicts: what a trial says of each clause, and of the target as a whole.
+
+The JSON form of a `Report` is stable: fields are added, never renamed or taken away within one
+version of the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+import msgspec
+from attrs import field, fields, frozen
+
+CONTRACT: Final = "1"
+"""The version of the contract that verdicts are about."""
+
+
+class Verdict(Enum):
+    """What is known of one clause."""
+
+    HELD = "held"
+    BROKEN = "broken"
+    NOT_REACHED = "not reached"
+    """What would have tried it did not come about, or lines that decide it never ran."""
+    NOT_APPLICABLE = "not applicable"
+    """The target does not promise it, or declines it."""
+
+
+class Outcome(Enum):
+    """What is said of a target."""
+
+    CLEAN = "clean"
+    CONVICTED = "convicted"
+    UNTRIED = "untried"
+    """It could not be built, loaded or called."""
+
+
+@frozen(kw_only=True)
+class ClauseVerdict:
+    """One clause, whose `kind` is called class in JSON.
+
+    `convicts`: it is broken, and that counts under the profile.
+
+    `reason` says what was not reached, or which capability makes it not applicable. A broken one
+    has its shortest `program` as lines, `expected` and `seen`, `consequence` (what becomes of an
+    engine), `test` (to be pasted), the `engine` that found it and after how many `programs`.
+    `known`: it is on the list of known failures, and does not convict. `provisional`: the check is
+    new in this release, and does not convict yet.
+    """
+
+    id: str
+    kind: str
+    source: str
+    verdict: Verdict
+    sentence: str
+    convicts: bool = False
+    reason: str = ""
+    seen: str = ""
+    expected: str = ""
+    program: tuple[str, ...] = ()
+    consequence: str = ""
+    test: str = ""
+    engine: str = ""
+    programs: int = 0
+    known: bool = False
+    provisional: bool = False
+
+
+@frozen(kw_only=True)
+class MethodReach:
+    """The lines of one method of the target's own file; `never_ran` as "57-65"."""
+
+    name: str
+    ran: int
+    lines: int
+    never_ran: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
+class Reached:
+    """What a trial came to: situations with their numbers, and the target's own lines.
+
+    `hints_missed`: names that the target asked a request for and that no request had.
+    """
+
+    situations: Mapping[str, int] = field(factory=dict)
+    methods: tuple[MethodReach, ...] = ()
+    hints_missed: tuple[str, ...] = ()
+    programs: int = 0
+
+
+@frozen(kw_only=True)
+class Report:
+    """One target on trial. `problem` says why it could not be tried; `notes` are worth reading."""
+
+    target: str
+    verdict: Outcome
+    profile: str
+    level: str
+    clauses: tuple[ClauseVerdict, ...] = ()
+    reach: Reached = Reached()
+    contract: str = CONTRACT
+    seconds: float = 0.0
+    host: str = ""
+    seed: int = 0
+    environment: Mapping[str, str] = field(factory=dict)
+    arguments: Mapping[str, object] = field(factory=dict)
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def convictions(self) -> tuple[ClauseVerdict, ...]:
+        """The broken clauses that count."""
+        return tuple(clause for clause in self.clauses if clause.convicts)
+
+    def of(self, clause: str) -> ClauseVerdict:
+        """The verdict on a clause. Raises KeyError when it is not in the report."""
+        for verdict in self.clauses:
+            if verdict.id == clause:
+                return verdict
+        raise KeyError(clause)
+
+
+def to_builtins(report: Report) -> dict[str, object]:
+    """A report as what JSON has, with fields in the order of the class."""
+    built: dict[str, object] = msgspec.to_builtins(report)
+    ordered = {each.name: built[each.name] for each in fields(Report)}
+    clauses = built["clauses"]
+    if isinstance(clauses, list | tuple):
+        ordered["clauses"] = [_clause(clause) for clause in clauses if isinstance(clause, dict)]
+    return ordered
+
+
+def _clause(built: dict[str, object]) -> dict[str, object]:
+    names = [each.name for each in fields(ClauseVerdict)]
+    return {"class" if name == "kind" else name: built[name] for name in names}
+
+
+def encode(report: Report) -> bytes:
+    """A report as one line of JSON."""
+    return msgspec.json.encode(to_builtins(report))
+
+
+def encode_all(reports: Iterable[Report]) -> bytes:
+    """Reports as a JSON list, to be read by people too."""
+    data = msgspec.json.encode([to_builtins(report) for report in reports])
+    return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def decode(line: bytes) -> Report:
+    """The report of such a line. Raises msgspec.DecodeError or ValidationError."""
+    raw: object = msgspec.json.decode(line)
+    if isinstance(raw, dict) and isinstance(raw.get("clauses"), list):
+        for clause in raw["clauses"]:
+            if isinstance(clause, dict) and "class" in clause:
+                clause["kind"] = clause.pop("class")
+    return msgspec.convert(raw, Report)
