@@ -12,10 +12,11 @@ from stateful_models.contract import CLAUSES
 ROOT = Path(__file__).resolve().parents[1]
 POLICY_PAGE = ROOT / "docs" / "writing-a-policy.md"
 INVARIANTS_PAGE = ROOT / "docs" / "invariants.md"
+DRIVERS_PAGE = ROOT / "docs" / "drivers.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CLAUSE_ID = re.compile(r"\b(?:[A-Z]{2,6})-\d+\b")
 # Written like a clause id, and none of ours; OWN is for what a reader adds.
-OTHER_NAMES = {"OWN-1", "OWN-2", "UTF-8"}
+OTHER_NAMES = {"OWN-1", "OWN-2", "OWN-3", "UTF-8"}
 
 
 def name_of(page: Path) -> str:
@@ -50,6 +51,11 @@ def run(place: Path, *arguments: str, status: int = 0) -> str:
 def place(tmp_path: Path) -> Path:
     """A directory with the policy that the pages speak of."""
     (tmp_path / "fifo.py").write_text(programs(POLICY_PAGE)[0], encoding="utf-8")
+    sessions, driver = programs(DRIVERS_PAGE)
+    (tmp_path / "sessions.py").write_text(sessions, encoding="utf-8")
+    (tmp_path / "session_driver.py").write_text(driver, encoding="utf-8")
+    (promise,) = [text for text in programs(INVARIANTS_PAGE) if "OWN-3" in text]
+    (tmp_path / "session_promise.py").write_text(promise, encoding="utf-8")
     return tmp_path
 
 
@@ -97,6 +103,25 @@ def test_the_invariant_of_the_documentation_judges_a_replay(place: Path) -> None
     judge = ("--invariant", "small_batches.py:SmallBatches")
     output = run(place, "-m", "kvoffload", "replay", *trial, *judge, status=1)
     assert "OWN-1" in output
+
+
+def test_the_session_policy_of_the_documentation_keeps_its_promise(place: Path) -> None:
+    promise = programs_with("OWN-3")
+    assert len(promise.splitlines()) < 40
+    trial = ("-m", "kvoffload", "verify", "sessions.py:SessionFIFO", "--only", "POL-[13]")
+    driver = ("--driver", "session_driver.py:SessionDriver")
+    judge = ("--invariant", "session_promise.py:OpenSessionsStay")
+    assert "clean" in run(place, *trial, *driver, *judge)
+    broken = run(place, *trial, *driver, *judge, "--arg", "patient=false", status=1)
+    assert "breaks OWN-3" in broken
+    assert 'SessionDriver(SessionFIFO, {"patient": False})' in broken
+    assert "invariants=[OpenSessionsStay()]" in broken
+
+
+def programs_with(text: str) -> str:
+    """The one program of the invariants' page that has a text."""
+    (found,) = [program for program in programs(INVARIANTS_PAGE) if text in program]
+    return found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -14,13 +14,9 @@ from stateful_models.capabilities import Capabilities
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import PolicyTrial
-from stateful_models.engines.cost import (
+from stateful_models.engines.cost import Cost, CountedChunk, CountedKey, Meter, bill
+from stateful_models.engines.cost_programs import (
     SCENARIOS,
-    Cost,
-    CountedChunk,
-    CountedKey,
-    Meter,
-    bill,
     in_vain,
     one_by_one,
     pinned_but_few,
@@ -89,8 +85,8 @@ class Sorting(LRUCachePolicy):
         return super().evict(n, protected)
 
 
-class Lazy(Plain):
-    """Answers with a generator, which walks everything while it is read."""
+class Lazy(LRUCachePolicy):
+    """Answers with a generator, which puts all keys in order while it is read."""
 
     @override
     def evict(self, n: int, protected: Set[OffloadKey]) -> Victims | None:
@@ -99,7 +95,7 @@ class Lazy(Plain):
             return None
 
         def walk() -> Iterator[tuple[OffloadKey, ChunkStatus]]:
-            sorted(self.chunks)
+            sorted(self._nodes)
             yield from victims
 
         return walk()  # type: ignore[return-value]  # wrong on purpose; hosts take any iterable

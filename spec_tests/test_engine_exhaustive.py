@@ -69,7 +69,13 @@ def test_what_is_right_is_acquitted_and_everything_was_tried(
     trial = tried(cls, capabilities)
     assert trial.breaches == {}
     assert trial.tried == {"POL-1", "POL-2", "POL-3", "POL-6", "POL-7", "TOUCH-1"} | claims
-    reached = ("eviction beside pins", "refused eviction", "failed store", "finished request")
+    reached = (
+        "eviction beside pins",
+        "eviction beside keys of the offer",
+        "refused eviction",
+        "failed store",
+        "finished request",
+    )
     assert trial.reach.missing(reached) == []
     assert [note[-1] for note in trial.notes] == ["3", "3", "2"]
     assert all("programs, cut at depth" in note for note in trial.notes)
@@ -87,6 +93,15 @@ def test_what_is_right_is_acquitted_and_everything_was_tried(
 )
 def test_what_is_wrong_is_found(cls: type[CachePolicy], demand: tuple[str, Kind]) -> None:
     assert demand in tried(cls).breaches
+
+
+@pytest.mark.parametrize("cls", [Pol2PendingVictim, Pol2PinnedVictim])
+def test_every_program_ends_with_an_offer_beside_what_is_in_flight(
+    cls: type[CachePolicy],
+) -> None:
+    trial = trial_of(Driver[CachePolicy](cls), depth=2)
+    Exhaustive().run(trial)
+    assert ("POL-2", Kind.SAFETY) in trial.breaches
 
 
 def test_a_claim_that_fails_is_shown_by_a_short_program() -> None:
@@ -183,14 +198,14 @@ def test_with_a_canonical_state_the_enumeration_comes_to_its_end() -> None:
 
 
 class TiresOfReading(Plain):
-    """Loses its keys at the fourth load: deeper than any program that is enumerated blindly."""
+    """Loses its keys at the third load: deeper than any program that is enumerated blindly."""
 
     loads = 0
 
     @override
     def mark_non_evictable(self, key: OffloadKey) -> None:
         self.loads += 1
-        if self.loads > 3:
+        if self.loads > 2:
             self.chunks.clear()
 
     @override

@@ -2,8 +2,8 @@
 
 import heapq
 import re
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence, Set
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import partial
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -102,7 +102,7 @@ class Numbers(Plain):
 
 
 class Callbacks(Plain):
-    """Holds each request in a callback."""
+    """Holds each key in a callback."""
 
     def __init__(self, cache_capacity: int) -> None:
         super().__init__(cache_capacity)
@@ -112,10 +112,10 @@ class Callbacks(Plain):
     def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
         super().insert(key, chunk, req_context)
 
-        def later(request: str = req_context.req_id) -> object:
-            return key, request
+        def later() -> OffloadKey:
+            return key
 
-        self.callbacks += (later, partial(print, key), (one for one in (key,)))
+        self.callbacks.append(later)
 
 
 class Chunks(Plain):
@@ -326,3 +326,69 @@ def test_things_are_counted_once_and_not_through_what_is_the_hosts() -> None:
     assert held[:3] == (1, 1, 1)
     assert passed.held_by(ref(context)) == Held(0, 0, 0, 1)
     assert passed.held_by([one, [two]], beside=[one]).keys == 1
+
+
+class Owner:
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def method(self) -> object:
+        return self.value
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+def holders(key: OffloadKey) -> dict[str, object]:
+    def closure() -> object:
+        return key
+
+    def default(value: object = key) -> object:
+        return value
+
+    def keyword(*, value: object = key) -> object:
+        return value
+
+    def generator() -> Iterator[object]:
+        held = key
+        yield None
+        yield held
+
+    started = generator()
+    next(started)
+    return {
+        "closure": closure,
+        "default": default,
+        "keyword": keyword,
+        "generator": started,
+        "partial": partial(print, key),
+        "method": Owner(key).method,
+        "slot": Slotted(key),
+        "key of a dict": {key: None},
+        "deque": deque([key]),
+        "iterator": iter([key]),
+    }
+
+
+@pytest.mark.parametrize("name", holders(make_offload_key(b"one", 0)))
+def test_whatever_python_can_hold_a_key_in_is_searched(name: str) -> None:
+    passed = Passed()
+    key = passed.key(make_offload_key(b"one", 0))
+    assert passed.held_by([holders(key)[name]]).keys == 1
+
+
+def test_modules_and_classes_are_not() -> None:
+    passed = Passed()
+    passed.key(MODULE_KEY)
+    assert passed.held_by([re, test_modules_and_classes_are_not, OfClass()]).keys == 0
+
+
+MODULE_KEY = make_offload_key(b"of the module", 0)
+
+
+class OfClass:
+    shared = (MODULE_KEY,)

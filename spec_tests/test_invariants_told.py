@@ -15,6 +15,7 @@ from kvoffload import (
     TierFilter,
     make_offload_key,
 )
+from kvoffload.errors import UnknownTicketError
 from stateful_models import operations as op
 from stateful_models.account import Account
 from stateful_models.contract import Kind
@@ -511,18 +512,16 @@ def test_events_of_one_call_may_come_in_any_order_or_one_by_one() -> None:
 
 
 def test_an_event_of_another_tier_or_kind_is_found() -> None:
-    def drained(**changed: object) -> list[tuple[str, Kind | None]]:
-        told = evolve(event(A), **changed)
-        return found(Events(), [*ready(A), (op.TakeEvents(), Delivered((told,)), None)])
-
-    assert drained() == []
-    for changed in (
-        {"medium": Medium.STORAGE},
-        {"removal_expected": True},
-        {"locality": Locality.LOCAL},
-        {"ownership": "disk"},
+    plain = event(A)
+    for told, clauses in (
+        (plain, []),
+        (evolve(plain, medium=Medium.STORAGE), [("EVT-2", Kind.HOST)]),
+        (evolve(plain, removal_expected=True), [("EVT-2", Kind.HOST)]),
+        (evolve(plain, locality=Locality.LOCAL), [("EVT-2", Kind.HOST)]),
+        (evolve(plain, ownership="disk"), [("EVT-2", Kind.HOST)]),
     ):
-        assert drained(**changed) == [("EVT-2", Kind.HOST)]
+        drained: Call = (op.TakeEvents(), Delivered((told,)), None)
+        assert found(Events(), [*ready(A), drained]) == clauses
 
 
 def test_what_is_over_has_no_effect() -> None:
@@ -543,6 +542,25 @@ def test_what_is_over_has_no_effect() -> None:
     ]
     twice: Call = (op.PrepareLoad("r", (A,), 3), Loaded((0,), 7), None)
     assert found(Generations(), [first, twice]) == [("DONE-4", Kind.REFERENCE)]
+
+
+def test_the_counters_that_a_manager_shows_go_with_what_it_does() -> None:
+    late = op.CompleteStore("r", (A,), True, 9)
+    for operation, before, after, clauses in (
+        (op.Reset(), Visible(0, 0), Visible(1, 0), []),
+        (op.Reset(), Visible(0, 0), Visible(0, 0), [("GEN-1", Kind.REFERENCE)]),
+        (op.GetStats(), Visible(0, 0), Visible(1, 0), [("GEN-1", Kind.REFERENCE)]),
+        (late, Visible(0, 0), Visible(0, 1), []),
+        (late, Visible(0, 0), Visible(0, 0), [("DONE-4", Kind.REFERENCE)]),
+    ):
+        judge = Judge([Generations()], Account(2))
+        judge.judge(Step(1, op.GetStats(), visible=before))
+        violations = judge.judge(Step(2, operation, visible=after))
+        assert [(one.clause, one.kind) for one in violations] == clauses
+    judge = Judge([Generations()], Account(2))
+    judge.judge(Step(1, op.PrepareStore("r", (A,), 9), Stored((A,), (0,), (), 4)))
+    unknown = Step(2, late, None, UnknownTicketError("complete_store", 4))
+    assert [one.clause for one in judge.judge(unknown)] == ["DONE-4"]
 
 
 def test_a_drain_that_was_broken_off_has_delivered() -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from kvoffload import CachePolicy
 from stateful_models.machines import (
     ARCManagerMachine,
     ARCPolicyMachine,
@@ -32,7 +33,7 @@ def test_manager_agrees_with_its_model(machine: type[ManagerMachine]) -> None:
 
 
 @pytest.mark.parametrize("machine", [LRUPolicyMachine, ARCPolicyMachine])
-def test_policy_agrees_with_its_model(machine: type[PolicyMachine]) -> None:
+def test_policy_agrees_with_its_model(machine: type[PolicyMachine[CachePolicy]]) -> None:
     """POL-1, POL-2, POL-3, POL-6, POL-7, POL-9, LRU-1, LRU-2, ARC-1 to ARC-5."""
     run_state_machine_as_test(machine, settings=many())
     assert machine.reach.missing(machine.SITUATIONS) == [], str(machine.reach)

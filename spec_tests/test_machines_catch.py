@@ -124,7 +124,7 @@ class RaisesOnStrangers(LRUCachePolicy):
 def test_the_policy_machine_convicts_without_a_model(
     policy_cls: type[CachePolicy], clause: str
 ) -> None:
-    class Machine(PolicyMachine):
+    class Machine(PolicyMachine[CachePolicy]):
         @override
         def make_policy(self, capacity: int) -> CachePolicy:
             return policy_cls(cache_capacity=capacity)
@@ -191,7 +191,7 @@ def test_the_policy_machine_convicts_arc_by_its_model(policy_cls: type[CachePoli
 
 
 def test_a_model_of_ones_own_can_be_given() -> None:
-    class Machine(PolicyMachine):
+    class Machine(PolicyMachine[CachePolicy]):
         @override
         def make_model(self, capacity: int) -> PolicyModel | None:
             return LRUModel(capacity)

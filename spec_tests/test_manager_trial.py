@@ -25,6 +25,7 @@ from kvoffload.policies.lru import LRUCachePolicy
 from stateful_models import operations as op
 from stateful_models.contract import CLAUSES, Kind, Profile
 from stateful_models.engines.base import Breach
+from stateful_models.engines.manager_faults import FaultyPolicies
 from stateful_models.engines.manager_laws import AsNew, FreeAgain, SameTwice
 from stateful_models.engines.manager_runs import (
     ManagerRun,
@@ -41,9 +42,10 @@ from stateful_models.engines.managers import (
 from stateful_models.engines.suites import manager_engines
 from stateful_models.gallery import BREAKS, ODDITIES
 from stateful_models.gallery.loads import Pin1NeverReleases
+from stateful_models.gallery.managers import Store12PushesItselfOut
 from stateful_models.gallery.oddities import ODD_SETUPS, SlotsFromTheTop
 from stateful_models.gallery.setups import PLAIN
-from stateful_models.gallery.stores import Slot1CountsFromOne
+from stateful_models.gallery.stores import Slot1CountsFromOne, Store3AdmitsAtOnce
 from stateful_models.invariants import manager_invariants
 from stateful_models.levels import QUICK
 from stateful_models.manager_drivers import (
@@ -339,10 +341,21 @@ def test_the_state_after_each_operation_is_that_of_the_books() -> None:
 
 
 def test_settings_are_made_plain() -> None:
-    breach = conviction(Slot1CountsFromOne, "SLOT-1")
-    assert breach is not None
-    assert breach.program is not None
-    assert breach.program.settings == ManagerSettings(policy="lru", enable_events=False)
+    settings = ManagerSettings(
+        policy="arc",
+        store_threshold=3,
+        enable_events=True,
+        max_tracker_size=3,
+        tapped=True,
+        mistakes=True,
+    )
+    offers = [op.PrepareStore("r0", (A, B), number) for number in range(3)]
+    trial = make_trial(ManagerDriver(Slot1CountsFromOne))
+    assert trial.judged(trial.run(Program(2, tuple(offers), False, settings)), "by hand")
+    program = trial.breaches["SLOT-1", Kind.SAFETY].program
+    assert program is not None
+    assert program.settings == ManagerSettings(policy="lru", enable_events=False)
+    assert program.operations == (op.PrepareStore("r0", (A,), 1),)
 
 
 def test_a_run_ends_when_the_books_no_longer_agree() -> None:
@@ -369,6 +382,24 @@ def test_who_claims_to_be_the_reference_is_held_to_every_answer() -> None:
     trial = tried(ManagerDriver(SlotsFromTheTop, capabilities=REFERENCE), engines)
     assert ("STORE-7", Kind.CLAIM) in trial.breaches
     assert not tried(ManagerDriver(SlotsFromTheTop), engines).breaches
+
+
+def test_the_model_says_nothing_of_a_manager_that_has_left_it() -> None:
+    engines = [RandomManagerPrograms()]
+    without = tried(ManagerDriver(Store3AdmitsAtOnce), engines)
+    claiming = tried(ManagerDriver(Store3AdmitsAtOnce, capabilities=REFERENCE), engines)
+    # Refusing what should not even have been admitted is all that it has to add.
+    added = {clause for clause, _ in claiming.breaches.keys() - without.breaches.keys()}
+    assert added == {"STORE-4"}, told(claiming)
+
+
+def test_what_is_wrong_under_any_policy_is_no_matter_of_faults() -> None:
+    """STORE-10."""
+    trial = tried(ManagerDriver(Store12PushesItselfOut), [FaultyPolicies()])
+    assert not trial.breaches, told(trial)
+    ours = tried(ManagerDriver(CPUOffloadingManager), [FaultyPolicies()])
+    assert not ours.breaches, told(ours)
+    assert ours.tried == {"STORE-10"}
 
 
 class Chancy(CPUOffloadingManager):
@@ -490,6 +521,19 @@ def test_a_cache_of_nothing_is_tried_only_where_there_can_be_one() -> None:
     trial = tried(ManagerDriver(HatesNothing), [RandomManagerPrograms()])
     assert not trial.breaches, told(trial)
     assert trial.notes == ["not tried without any chunks: ValueError: no chunks"]
+
+
+class Exits(CPUOffloadingManager):
+    """Ends the process when it is asked for figures."""
+
+    @override
+    def get_stats(self) -> OffloadingStats:
+        raise SystemExit(3)
+
+
+def test_an_exit_is_held_against_the_manager_and_ends_nothing() -> None:
+    trial = tried(ManagerDriver(Exits), [RandomManagerPrograms()])
+    assert ("MET-2", Kind.HOST) in trial.breaches
 
 
 class Pinging(CPUOffloadingManager):

@@ -54,7 +54,7 @@ def drawn(
         run = PolicyRun(
             Driver[CachePolicy](cls), capacity, order_invariants(capabilities, capacity)
         )
-        Scheduler(chance, run).play(25)
+        Scheduler(chance, run).play(20)
         yield run
 
 
@@ -299,6 +299,19 @@ def test_unless_the_tail_was_used_since_or_cannot_go(
     run = played(ByName, TAIL_FIRST, program)
     assert run.victims == [keys("a")]
     assert run.violations == []
+
+
+def test_a_read_that_is_told_by_its_pin_alone_counts_as_a_use() -> None:
+    """The other request saw the tail before the finish, and no access is told twice."""
+    seen = op.PrepareStore("s", keys("b"))
+    read = op.PrepareLoad("s", keys("b")), op.CompleteLoad("s", keys("b"))
+    evict = op.PrepareStore("s", keys("c"))
+    program = Program(2, (*PREFIX[:-1], seen, PREFIX[-1], *read, evict))
+    run = played(ByName, TAIL_FIRST, program)
+    assert run.victims == [keys("a")]
+    assert run.violations == []
+    unread = Program(2, (*PREFIX[:-1], seen, PREFIX[-1], evict))
+    assert len(played(ByName, TAIL_FIRST, unread).violations) == 1
 
 
 def test_what_a_host_never_tells_is_not_expected_to_be_known() -> None:

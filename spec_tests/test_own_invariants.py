@@ -53,8 +53,8 @@ class NoEvictions(Invariant[Account]):
                 yield Finding("OWN-1", "something went")
 
 
-def policy_machine(policy_cls: type[CachePolicy]) -> type[PolicyMachine]:
-    class Machine(PolicyMachine):
+def policy_machine(policy_cls: type[CachePolicy]) -> type[PolicyMachine[CachePolicy]]:
+    class Machine(PolicyMachine[CachePolicy]):
         @override
         def make_policy(self, capacity: int) -> CachePolicy:
             return policy_cls(cache_capacity=capacity)

@@ -62,7 +62,10 @@ class Driver(Generic[P]):
         return self.target(cache_capacity=capacity, **self.arguments)
 
     def build_around(self, inner: CachePolicy, capacity: int) -> P | None:
-        """The policy around `inner`, for one that wraps another; None if it is no wrapper."""
+        """The policy around `inner`, for one that wraps another; None if it is no wrapper.
+
+        One that is built so is held to pass everything on, once and as it came.
+        """
         return None
 
     def canonical_state(self, policy: P) -> Hashable | None:

@@ -99,10 +99,11 @@ class ManagerSubject:
         """Make the call, and tell what came of it."""
         self._steps += 1
         result: Result = None
-        error: Exception | None = None
+        error: BaseException | None = None
         try:
             result = self._call(operation)
-        except Exception as raised:
+        # A host dies of an exit as it does of an exception.
+        except (Exception, SystemExit) as raised:
             error = raised
         told = None if self._tap is None else self._tap.drain()
         done = self._as_called(operation)

@@ -60,7 +60,35 @@ def hoard(seed: int, offers: int) -> None:
     compared.manager.check()
 
 
+def fill(seed: int) -> None:
+    """A backlog of just the length that is still kept in full. Raises AssertionError."""
+    chance = random.Random(seed)
+    capacity = chance.choice((1, 3))
+    bound = BOUND_FLOOR + BOUND_PER_SLOT * capacity
+    config = ManagerConfig(
+        num_chunks=capacity, store_threshold=0, enable_events=True, max_tracker_size=64
+    )
+    compared = Compared(Native, config, exact_backlog=bound)
+    keys_told = made = 0
+    while keys_told < bound:
+        made += 1
+        absent = [key for key in KEYS if key not in compared.model.slots]
+        store = op.PrepareStore("r", (chance.choice(absent),), made)
+        result = compared.perform(store).result
+        if not isinstance(result, Stored):
+            raise AssertionError(f"{store} was refused")
+        keys_told += len(result.evicted)
+        if keys_told < bound:
+            compared.perform(op.CompleteStore("r", result.keys, True, made))
+            keys_told += 1
+        compared.model.holds.clear()
+    compared.manager.check()
+    # The model demands each of them, as it would not of a longer one.
+    compared.perform(op.TakeEvents())
+
+
 def try_backlogs(seeds: Iterable[int], offers: int = 450) -> None:
     """Backlogs of several seeds. Raises AssertionError."""
     for seed in seeds:
         hoard(seed, offers)
+        fill(seed)

@@ -19,7 +19,12 @@ class Compared:
     """A manager over FIFO in the class `policy`, and the model of both."""
 
     def __init__(
-        self, policy: type[object], config: ManagerConfig, *, refuses: bool = False
+        self,
+        policy: type[object],
+        config: ManagerConfig,
+        *,
+        refuses: bool = False,
+        exact_backlog: int = EXACT_BACKLOG,
     ) -> None:
         policy_cls: type[CachePolicy] = check_policy_cls(policy)
         self.order = FIFOModel(config.num_chunks, refuses=refuses)
@@ -29,7 +34,7 @@ class Compared:
             enable_events=config.enable_events,
             store_threshold=config.store_threshold,
             max_tracker_size=config.max_tracker_size,
-            exact_backlog=EXACT_BACKLOG,
+            exact_backlog=exact_backlog,
         )
         self.manager = CPUOffloadingManager(
             config.num_chunks,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import random
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from kvoffload import (
@@ -17,6 +18,7 @@ from kvoffload import (
     CPUOffloadingManager,
     CPUOffloadingSpec,
     InvalidValueError,
+    LookupResult,
     OffloadingConfig,
     OffloadingWorker,
     ReqContext,
@@ -31,8 +33,10 @@ from kvoffload.config import (
 from kvoffload.cpu.load_store import CPULoadStoreSpec
 from kvoffload.errors import (
     DuplicatePolicyError,
+    InvalidKeyError,
     NotAPolicyError,
     UnknownPolicyError,
+    UnknownTicketError,
     WorkerUnavailableError,
 )
 from kvoffload.metrics import (
@@ -349,9 +353,68 @@ def try_load_store_specs() -> None:
     refused(lambda: CPULoadStoreSpec([-1]), InvalidValueError)
 
 
+def try_keys() -> None:
+    """What is no key is refused by every call that takes keys, by name, and changes nothing."""
+    manager, context = CPUOffloadingManager(4, enable_events=True), ReqContext("r")
+    key = make_offload_key(b"a", 0)
+    manager.prepare_store([key], context)
+    manager.complete_store([key], context)
+    calls: tuple[Callable[..., object], ...] = (
+        manager.prepare_store,
+        manager.prepare_load,
+        manager.touch,
+        manager.complete_store,
+        manager.complete_load,
+    )
+    lookup = _unchecked(manager.lookup)
+    bad: object
+    for bad in (b"abcd", b"", "abcde", bytearray(b"abcde"), 7, None, (1, 2, 3, 4, 5)):
+        attempts = [partial(lookup, bad, context)]
+        attempts += [partial(call, [key, bad], context) for call in calls]
+        for attempt in attempts:
+            error = refused(attempt, InvalidKeyError)
+            named = isinstance(error, InvalidKeyError) and error.key is bad
+            demand(named, f"{error!r} does not name {bad!r}")
+    derived = type("Derived", (bytes,), {})(key)
+    for same in (key, derived):
+        demand(lookup(same, context) is LookupResult.HIT, f"{same!r} is not found")
+    absent = type("Derived", (bytes,), {})(b"absent")
+    demand(lookup(absent, context) is LookupResult.MISS, "what is absent is found")
+    manager.check()
+
+
+def _unchecked(call: Callable[..., object]) -> Callable[..., object]:
+    """A call as those see it who have no type checker."""
+    return call
+
+
+def try_tickets() -> None:
+    """A ticket that was never given out is refused by name (DONE-4)."""
+    manager, context = CPUOffloadingManager(4), ReqContext("r")
+    key = make_offload_key(b"a", 0)
+    stored = manager.prepare_store([key], context)
+    ticket = None if stored is None else stored.ticket
+    demand(ticket is not None, "no ticket")
+    completions: tuple[Callable[..., object], ...] = (
+        manager.complete_store,
+        manager.complete_load,
+    )
+    for wrong in ((ticket or 0) + 1, -1, True, "0", 0.0):
+        for complete in completions:
+            error = refused(partial(complete, [key], context, ticket=wrong), UnknownTicketError)
+            named = isinstance(error, UnknownTicketError) and error.ticket is wrong
+            demand(named, f"{error!r} does not name {wrong!r}")
+            demand(complete.__name__ in str(error).split(":")[0].split(), error)
+    demand(manager.stale_completions == 0, "what was refused is counted")
+    manager.complete_store([key], context, ticket=ticket)
+    demand(manager.lookup(key, context) is LookupResult.HIT, "the right ticket is not taken")
+
+
 def try_construction(seeds: Iterable[int]) -> None:
     """Everything here. Raises AssertionError."""
     try_managers()
+    try_keys()
+    try_tickets()
     try_factory()
     try_options()
     try_load_store_specs()

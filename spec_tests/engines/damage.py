@@ -13,16 +13,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from kvoffload import CPUOffloadingManager, InvariantError, make_offload_key
+from kvoffload.cpu.request_access import RequestAccess
 from kvoffload.policies.ghosts import GhostList
 
 Undo: TypeAlias = Callable[[], object]
 Tally: TypeAlias = dict[str, Counter[bool]]
-PACKAGES: Final = ("kvoffload.cpu.", "kvoffload.policies.")
+PACKAGES: Final = ("kvoffload.cpu.", "kvoffload.policies.", "kvoffload.requests")
 PER_CLASS: Final = 4
+FAR: Final = 1_000.0
 TIMES: Final = 5
 """How often a manager is damaged."""
 GUARDED: Final = frozenset(
     {
+        "ARCCachePolicy._target",
         "ChunkQueue.parked",
         "EventLog._backlog",
         "EventLog._backlog_keys",
@@ -55,6 +58,10 @@ SOMETIMES: Final = frozenset(
         "OpenTransfers._next_ticket one less",
         "Parking._places first lost",
         "Parking._places last lost",
+        "RequestAccess.inserted stranger",
+        "RequestAccess.missed stranger",
+        "RequestAccess.reused stranger",
+        "RequestAccess.seen first lost",
         "ResidencyIndex._chunks first lost",
         "ResidencyIndex._chunks under another key",
         "ReuseTracker.capacity one less",
@@ -125,7 +132,10 @@ def damages(book: Book) -> Iterator[tuple[str, Callable[[], Undo]]]:
         setattr(owner, attribute, other)
         return lambda: setattr(owner, attribute, value)
 
-    if type(value) is int:
+    if type(value) is float:
+        yield "far more", lambda: put(value + FAR)
+        yield "far less", lambda: put(value - FAR)
+    elif type(value) is int:
         yield "one more", lambda: put(value + 1)
         yield "one less", lambda: put(value - 1)
     elif isinstance(value, dict):
@@ -196,6 +206,9 @@ def noticed(manager: CPUOffloadingManager) -> Iterator[tuple[str, bool]]:
             undo = do()
             try:
                 manager.check()
+                if isinstance(book.owner, RequestAccess):
+                    # The manager looks into the records of requests that call, no others.
+                    book.owner.check()
             except InvariantError:
                 yield f"{book.name} {name}", True
             except Exception:

@@ -9,6 +9,7 @@ needs the policy is refused for the same reason until a reset, and after that al
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from enum import Enum, auto
 from typing import ClassVar, Final
@@ -168,7 +169,7 @@ class Faulty(Native):
         try:
             calls[plan.call_back]()
         except PolicyContractError as refused:
-            check_error(refused, plan.hook, "POL-7", mentions=plan.call_back)
+            check_error(refused, plan.hook, "POL-7", mentions=(plan.call_back,))
             if plan.mistake is Mistake.CALLS_BACK:
                 plan.fail(refused)
                 raise
@@ -279,13 +280,13 @@ def check_error(
     clause: str,
     *,
     cause: BaseException | None = None,
-    mentions: str = "",
+    mentions: Iterable[str] = (),
 ) -> None:
     """Raise AssertionError unless an error says what was wrong, and by what it was caused."""
     says = (error.policy, error.call, error.clause)
     wanted = ("Faulty", hook, clause)
-    told = isinstance(error.what, str) and bool(error.what) and mentions in error.what
-    if says != wanted or not told:
+    words = re.findall(r"\w+", error.what) if isinstance(error.what, str) else []
+    if says != wanted or not words or not set(mentions) <= set(words):
         raise AssertionError(f"{error!r} says {says}, expected {wanted}")
     if cause is not None and error.__cause__ is not cause:
         raise AssertionError(f"{error!r} comes of {error.__cause__!r}, expected {cause!r}")
@@ -335,9 +336,30 @@ class FaultTrial:
                 self.broken = True
                 return step
         self.compared.judge(step)
+        self._compare_calls(step)
         if isinstance(operation, op.Reset):
             self.broken = False
         return step
+
+    def _compare_calls(self, step: Step) -> None:
+        """A broken policy is told nothing; one that is not, all that the model's is."""
+        policy: object = self.compared.manager.policy
+        if not isinstance(policy, Faulty):
+            raise AssertionError(f"the policy is {policy!r}")
+        told = [call for call in self.compared.order.log if not self.broken]
+        if policy.log != told:
+            raise AssertionError(f"{step}\n called {policy.log}\n not    {told}")
+        self._forget_calls()
+
+    def _forget_calls(self) -> None:
+        self.compared.order.log.clear()
+        policy: object = self.compared.manager.policy
+        if isinstance(policy, Faulty):
+            policy.log.clear()
+
+    @property
+    def _calls_back(self) -> bool:
+        return self.plan.mistake is Mistake.CALLS_BACK
 
     @property
     def _clause(self) -> str:
@@ -363,12 +385,15 @@ class FaultTrial:
         # An offer is counted whatever comes of it (MET-1), and the model was not told of this one.
         self.compared.call(op.GetStats())
         self.compared.model.predict(op.GetStats())
+        self._forget_calls()
 
     def _check_refused(self, call: str, error: Exception | None) -> None:
         """A call that needs the policy, which is broken."""
         if not isinstance(error, PolicyContractError):
             raise AssertionError(f"{error!r} although the policy is broken")
-        check_error(error, self.plan.hook, self._clause, mentions=call)
+        raised = self.plan.raised
+        reason = () if raised is None or self._calls_back else (type(raised).__name__,)
+        check_error(error, self.plan.hook, self._clause, mentions=(call, *reason))
 
 
 def try_fault(hook: str, mistake: Mistake, seed: int, rounds: int) -> bool:

@@ -122,7 +122,10 @@ class Orders:
         """What can be seen without a call that changes anything."""
         policy = self.policy
         for key in KEYS:
-            self.demand(policy.get(key) is self.chunks.get(key), f"get {key!r}")
+            found = policy.get(key)
+            self.demand(found is self.chunks.get(key), f"get {key!r}")
+            if found is not None:
+                self.demand(found.is_ready == (found.ref_cnt >= 0), f"{key!r}: {found}")
         if isinstance(policy, ARCCachePolicy) and isinstance(self.model, ARCModel):
             right = isclose(policy.target, self.model.target, abs_tol=1e-9)
             self.demand(right, f"target {policy.target}, expected {self.model.target}")
@@ -287,6 +290,7 @@ class Orders:
         self.policy.mark_all_evictable(self.some(absent))
         self.policy.mark_evictable(absent[0])
         self.policy.mark_non_evictable(absent[0])
+        self.policy.remove(absent[0])
 
     def insert_again(self) -> None:
         """A key that is resident is refused, and nothing of its batch comes in."""

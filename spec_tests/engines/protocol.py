@@ -57,8 +57,10 @@ class ProtocolTrial:
     def _told(self, name: object, *arguments: object) -> Iterator[Call]:
         """What a policy of this shape is told of a call: without a hook, its default."""
         match name, arguments:
-            case "insert" | "touch", (request, what):
-                yield name, request if self.shape.names else None, what
+            case "insert", (request, key):
+                yield name, request if self.shape.inserts else None, key
+            case "touch", (request, keys):
+                yield name, request if self.shape.touches else None, keys
             case "on_store_miss", (request, keys) if not self.shape.hooks:
                 yield from self._told("touch", request, keys)
             case "on_request_finished", (request, tuple() as groups, _, _) if not self.shape.hooks:

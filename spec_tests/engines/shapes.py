@@ -13,7 +13,7 @@ from attrs import frozen
 
 from kvoffload import CachePolicy, OffloadKey, ReqContext
 from kvoffload.policies.base import ChunkStatus
-from spec_tests.engines.fifo import REFUSES_EVERY, FIFOOrder, Victims
+from spec_tests.engines.fifo import REFUSES_EVERY, Call, FIFOOrder, Victims
 
 
 def empty(*given: object) -> None:
@@ -164,25 +164,64 @@ class Foreign(FIFOOrder):
         self.chunks.clear()
 
 
+class OneArgument(Plain):
+    """Derives from the interface, whose defaults pass `touch` more than this one takes."""
+
+    def touch(self, keys: Iterable[OffloadKey]) -> None:  # type: ignore[override]
+        self.log.append(("touch", None, tuple(keys)))
+
+
+class Slotted:
+    """Derives from nothing, and has no attributes but its slots."""
+
+    __slots__ = ("chunks", "log", "order")
+
+    def __init__(self, cache_capacity: int) -> None:
+        self.order = Foreign(cache_capacity)
+        self.chunks: dict[OffloadKey, ChunkStatus] = self.order.chunks
+        self.log: list[Call] = self.order.log
+
+    def get(self, key: OffloadKey) -> ChunkStatus | None:
+        return self.order.get(key)
+
+    def insert(self, key: OffloadKey, chunk: ChunkStatus) -> None:
+        self.order.insert(key, chunk)
+
+    def remove(self, key: OffloadKey) -> None:
+        self.order.remove(key)
+
+    def touch(self, keys: Iterable[OffloadKey]) -> None:
+        self.order.touch(keys)
+
+    def evict(self, n: int, protected: Set[OffloadKey]) -> Victims | None:
+        return self.order.evict(n, protected)
+
+    def clear(self) -> None:
+        self.order.clear()
+
+
 @frozen
 class Shape:
     """A class of policy, and how it differs from one that has every hook, one key at a time.
 
-    `hooks`: has the optional ones. `batches`: takes insertions and marks by the batch. `names`:
-    is told whose request a call is of.
+    `hooks`: has the optional ones. `batches`: takes insertions and marks by the batch. `inserts`
+    and `touches`: is told whose request an insertion or a touch is of.
     """
 
-    policy: type[FIFOOrder]
+    policy: type[FIFOOrder | Slotted]
     hooks: bool = True
     batches: bool = False
-    names: bool = True
+    inserts: bool = True
+    touches: bool = True
     refuses: bool = False
 
 
 SHAPES = (
     Shape(Native),
     Shape(Plain, hooks=False),
-    Shape(Foreign, hooks=False, names=False),
+    Shape(Foreign, hooks=False, inserts=False, touches=False),
+    Shape(Slotted, hooks=False, inserts=False, touches=False),
+    Shape(OneArgument, hooks=False, touches=False),
     Shape(Bulk, batches=True),
     Shape(SingleAgain),
     Shape(OwnHooks),

@@ -31,7 +31,7 @@ P = TypeVar("P", bound=CachePolicy)
 
 HANGS: Final = "did not return within"
 HURRIED_S: Final = 0.05
-"""What is known to hang is waited for no longer than so many seconds while it is made short."""
+"""Real seconds for which a call of what is known to hang is waited."""
 
 
 @frozen
@@ -186,10 +186,9 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
             return again.program
 
         until = self.now() + self.level.patience_s
-        surroundings = self.surroundings
         if HANGS in breach.message:
-            # Nobody has the patience to wait a second for each try.
-            self.surroundings = evolve(surroundings, patience_s=HURRIED_S)
+            # What is known to hang is waited for no longer: here, and in all that follows.
+            self.surroundings = evolve(self.surroundings, patience_s=HURRIED_S)
         shrink(
             program,
             still_fails,
@@ -197,7 +196,6 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
             lambda: self.now() > until,
             plainer=self.plainer,
         )
-        self.surroundings = surroundings
         # Making failures short is no trial of its own.
         self.programs = programs
         return evolve(latest, kind=breach.kind, programs=breach.programs, engine=breach.engine)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from attrs import evolve, frozen
 from typing_extensions import override
@@ -25,6 +25,9 @@ from stateful_models.programs import HostOperation, Program
 from stateful_models.steps import Victims
 
 P = TypeVar("P", bound=CachePolicy)
+
+TIMES: Final = 8
+"""How often a program must come to the same before anybody is blamed for it."""
 
 Choice: TypeAlias = "frozenset[OffloadKey] | None"
 """Who went, None for a refusal. In which order they went is not told."""
@@ -93,6 +96,16 @@ def choices_of(run: PolicyRun[P], start: int = 0) -> Choices:
     return Choices(made, len(run.played) - start - run.over)
 
 
+def first_difference(expected: Choices, seen: Choices) -> int | None:
+    """The place of the first choice that both made, and not the same; None if there is none."""
+    end = min(expected.end, seen.end)
+    shared = sorted(expected.made.keys() & seen.made.keys())
+    return next(
+        (place for place in shared if place < end and expected.made[place] != seen.made[place]),
+        None,
+    )
+
+
 def choice_text(choice: Choice) -> str:
     """A choice in words."""
     return "refused" if choice is None else f"evicted {keys_text(sorted(choice))}"
@@ -146,7 +159,7 @@ class Law(Engine):
         reached = trial.reach[self.situation]
         for program in self.paced(trial, self.programs(trial)):
             breach = self.broken_by(trial, program)
-            if breach is not None and self.broken_by(trial, program, times=4) is not None:
+            if breach is not None and self.broken_by(trial, program, TIMES) is not None:
                 if trial.found(breach, lambda shorter: self.broken_by(trial, shorter)):
                     self._show(trial, breach)
                 break
@@ -185,15 +198,11 @@ class Law(Engine):
         return None
 
     def _first_difference(self, trial: PolicyTrial[P], comparison: Comparison) -> int | None:
-        expected, seen = comparison.expected, comparison.seen
-        end = min(expected.end, seen.end)
-        for place in sorted(expected.made.keys() & seen.made.keys()):
-            one, other = expected.made[place], seen.made[place]
-            if place >= end:
-                return None
-            if one != other:
-                return None if self.forgives(trial, one, other) else place
-        return None
+        place = first_difference(comparison.expected, comparison.seen)
+        if place is None:
+            return None
+        one, other = comparison.expected.made[place], comparison.seen.made[place]
+        return None if self.forgives(trial, one, other) else place
 
     def _show(self, trial: PolicyTrial[P], breach: Breach) -> None:
         kept = trial.breaches[breach.clause, breach.kind]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Final, Generic, TypeVar
 
 from attrs import evolve
@@ -24,16 +24,22 @@ from stateful_models.engines.comparing import (
 from stateful_models.engines.drawing import Scheduler
 from stateful_models.engines.runs import PolicyRun
 from stateful_models.engines.samples import drawn_programs
-from stateful_models.programs import HostOperation, Program
+from stateful_models.programs import HostOperation, Program, keys
 
 P = TypeVar("P", bound=CachePolicy)
+
+
+FAILING: Final = "failing"
+"""The request whose stores are made to fail."""
 
 
 class Reinsertion(ClaimedLaw):
     """Removing a key and inserting it equals a fresh insertion (POL-6).
 
-    Into a program come stores that fail at once, in such places that the policy is told no more
-    by them than the insertions and the removals: nothing may come of these.
+    A request offers more than fits, so that the policy is told all about its keys and none is
+    stored. What it stores after that comes to nothing but insertions, and removals when it fails:
+    into a program come stores of that kind, of keys that were never there or are gone since a
+    store of theirs failed, and nothing may come of these.
     """
 
     name: ClassVar[str] = "law of reinsertion"
@@ -49,28 +55,35 @@ class Reinsertion(ClaimedLaw):
         return capabilities.fresh_reinsertion
 
     @override
+    def why_not(self, trial: PolicyTrial[P]) -> tuple[str, str] | None:
+        if trial.driver.host.touches_steps:
+            return self.part, f"{trial.driver.host.name} touches what it stores, each time"
+        return super().why_not(trial)
+
+    @override
     def programs(self, trial: PolicyTrial[P]) -> list[Program]:
-        return drawn_programs(
+        drawn = drawn_programs(
             trial,
             trial.level.laws,
             self.name,
             durations=self.durations,
             schedulers=(_FailingStores, Scheduler),
         )
+        return [program.with_operations(_told_of(program, program.operations)) for program in drawn]
 
     @override
     def comparisons(self, trial: PolicyTrial[P], program: Program) -> Iterator[Comparison]:
-        repeating = _Repeating(trial, program)
-        if repeating.first is None:
+        failing = _Failing(trial, program)
+        if failing.repeated is None:
             return
-        answers = choices_of(repeating.run)
+        answers = choices_of(failing.run)
         made = {
-            place: answers.made[n] for place, n in enumerate(repeating.starts) if n in answers.made
+            place: answers.made[n] for place, n in enumerate(failing.starts) if n in answers.made
         }
-        if not any(choice for place, choice in made.items() if place > repeating.first):
+        if not any(choice for place, choice in made.items() if place > failing.repeated):
             return
         trial.reach.note(self.situation)
-        seen = Choices(made, len(repeating.starts) - repeating.run.over)
+        seen = Choices(made, len(failing.starts) - failing.run.over)
         expected = choices_of(play_all(begin(trial, program.capacity), program.operations))
         yield Comparison(
             expected, seen, "where none failed", "after a store that failed and was repeated"
@@ -78,75 +91,77 @@ class Reinsertion(ClaimedLaw):
 
     @override
     def shown(self, trial: PolicyTrial[P], program: Program) -> Program:
-        return program.with_operations(_Repeating(trial, program).run.operations)
+        return program.with_operations(_Failing(trial, program).run.operations)
 
 
-class _Repeating(Generic[P]):
+def _told_of(program: Program, operations: Sequence[HostOperation]) -> Iterator[HostOperation]:
+    """The operations, with an offer that is too large before them and after each reset."""
+    fillers = keys(" ".join(f"more{number}" for number in range(program.capacity + 1)))
+    offer = op.PrepareStore(FAILING, (*program.universe, *fillers))
+    yield offer
+    for operation in operations:
+        yield operation
+        if isinstance(operation, op.Reset):
+            yield offer
+
+
+class _Failing(Generic[P]):
     """A run of the program with stores that fail among its operations.
 
-    `starts` says where in the run each operation begins, `first` before or at which of them the
-    first store failed.
+    `starts` says where in the run each operation begins, `repeated` which of them first stores
+    what had failed. Half of the keys fail as soon as they can, the others just before they are
+    stored.
     """
 
     def __init__(self, trial: PolicyTrial[P], program: Program) -> None:
         self.run: PolicyRun[P] = begin(trial, program.capacity)
         self.starts: list[int] = []
-        self.first: int | None = None
-        self._touches = trial.driver.host.touches_steps
-        # Who stored keys that are gone since this failed, and nothing has been told of it since.
-        self._failed: dict[OffloadKey, op.RequestId] = {}
-        self._stored_by: dict[OffloadKey, op.RequestId] = {}
+        self.repeated: int | None = None
+        # Of which the policy has been told for the request that fails; what was evicted since it
+        # was removed may be remembered; what has failed here since either.
+        self._told: set[OffloadKey] = set()
+        self._evicted: set[OffloadKey] = set()
+        self._failed: set[OffloadKey] = set()
         for place, operation in enumerate(program.operations):
             self.starts.append(len(self.run.played))
-            offer = operation if isinstance(operation, op.PrepareStore) else None
-            if offer is not None and not self._fail_before(place, offer.keys):
+            offered = operation.keys if isinstance(operation, op.PrepareStore) else ()
+            if not self._fail([key for key in offered if sum(key) % 2]):
                 break
             self.starts[-1] = len(self.run.played)
-            if not self._play(operation):
+            if not self._play(operation, place):
                 break
-            if offer is not None and not self._fail_after(place, offer):
+            early = [key for key in program.universe if not sum(key) % 2]
+            if not self._fail(key for key in early if key not in self._failed):
                 break
 
-    def _fail_before(self, place: int, keys: Sequence[OffloadKey]) -> bool:
-        """Fail to store keys on behalf of those who failed before and were told of all."""
-        for key in dict.fromkeys(keys):
-            request = self._failed.get(key)
-            unknown = request is None or self.run.host.finished(request)
-            if unknown or self._touches or not self.run.host.state.free:
+    def _fail(self, wanted: Iterable[OffloadKey]) -> bool:
+        host = self.run.host
+        for key in list(wanted):
+            unknown = key not in self._told or key in self._evicted
+            if unknown or key in host.ref_cnt or not host.state.free:
                 continue
-            offer = op.PrepareStore(request or "", (key,))
-            if not (self._play(offer) and self._fail(place, offer, [key])):
+            stored = self.run.play(op.PrepareStore(FAILING, (key,)))
+            if not (stored and self.run.play(op.CompleteStore(FAILING, (key,), success=False))):
                 return False
+            self._failed.add(key)
         return True
 
-    def _fail_after(self, place: int, operation: op.PrepareStore) -> bool:
-        """Fail what was offered, and offer it again."""
-        steps = self.run.played[-1].steps
-        stored = [one.operation.key for one in steps if isinstance(one.operation, op.Insert)]
-        # Every other store, and the same ones in any part of the program.
-        if not stored or sum(stored[0]) % 2:
-            return True
-        if self._touches and len(stored) < len(set(operation.keys)):
-            # What was resident would be touched once more.
-            return True
-        return self._fail(place, operation, stored) and self._play(operation)
-
-    def _fail(self, place: int, offer: op.PrepareStore, stored: list[OffloadKey]) -> bool:
-        if self.first is None:
-            self.first = place
-        # Slots come back last first, so that each key gets the one that it had.
-        return self._play(op.CompleteStore(offer.request, tuple(reversed(stored)), success=False))
-
-    def _play(self, operation: HostOperation) -> bool:
+    def _play(self, operation: HostOperation, place: int) -> bool:
         goes_on = self.run.play(operation)
         for step in self.run.played[-1].steps:
             match step.operation:
-                case op.Insert(key, _, request):
-                    self._stored_by[key] = request
-                    self._failed.pop(key, None)
+                case op.RequestAccess(request, told) if request == FAILING:
+                    self._told.update(told)
+                case op.Insert(key):
+                    if key in self._failed and self.repeated is None:
+                        self.repeated = place
+                    self._failed.discard(key)
+                    self._evicted.add(key)
                 case op.Remove(key):
-                    self._failed[key] = self._stored_by[key]
+                    self._evicted.discard(key)
                 case op.Clear():
+                    self._told.clear()
+                    self._evicted.clear()
                     self._failed.clear()
                 case _:
                     pass
@@ -154,23 +169,20 @@ class _Repeating(Generic[P]):
 
 
 class _FailingStores(Scheduler[P]):
-    """Stores of requests that never end often fail, and are tried again."""
+    """Single keys are often stored, and often fail."""
 
     @override
     def _mixture(self) -> list[Callable[[], bool]]:
-        moves = [move for move in super()._mixture() if move != self._finish]
-        return [*moves, *[self._fail] * 6, *[self._store_one] * 20]
-
-    def _fail(self) -> bool:
-        pending = self._host.pending
-        failed = op.CompleteStore(self._requests[0], self._some(pending, 2), success=False)
-        return not pending or self._do(failed)
+        return [*super()._mixture(), *[self._store_one] * 20]
 
     def _store_one(self) -> bool:
-        request, keys = self._request(), self._some(self._universe, 1)
-        return self._do(op.PrepareStore(request, keys)) and (
-            self._chance.random() < 0.5 or self._do(op.CompleteStore(request, keys))
-        )
+        request, stored = self._request(), self._some(self._universe, 1)
+        if not self._do(op.PrepareStore(request, stored)):
+            return False
+        if self._chance.random() < 0.3:
+            return True
+        success = self._chance.random() < 0.7
+        return self._do(op.CompleteStore(request, stored, success))
 
 
 class ReleaseOrder(ClaimedLaw):

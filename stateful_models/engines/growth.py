@@ -118,7 +118,8 @@ class Passed:
                 stack += gc.get_referents(thing)
                 if isinstance(thing, dict):
                     # Text as a key refers to nothing, and the collector is not told of it.
-                    stack += dict[object, object].keys(thing)
+                    names: dict[object, object] = thing
+                    stack += dict[object, object].keys(names)
         return Held(len(keys), len(requests), chunks, len(seen) - mine)
 
 

@@ -23,6 +23,7 @@ P = TypeVar("P", bound=CachePolicy)
 MAX_NAMES: Final = 16
 """As many names of hints are tried: those of the examples first, then those asked for."""
 HOSTILE_REQUEST: Final = "hostile"
+_GRAVE: Final = (Kind.SAFETY, Kind.HOST, Kind.LIVENESS)
 
 
 def hostile_values() -> list[object]:
@@ -121,9 +122,10 @@ class HostileHints(Engine):
         self, trial: PolicyTrial[P], program: Program, usual: list[Hints]
     ) -> Breach | None:
         run = trial.run(program)
-        if not run.violations:
+        # What an author or a claim asks for is asked of usual hints.
+        first = next((found for found in run.violations if found.kind in _GRAVE), None)
+        if first is None:
             return None
-        first = run.violations[0]
         program = program.cut(len(run.operations))
         harmless = program.with_operations(
             evolve(one, hints=usual[-1])

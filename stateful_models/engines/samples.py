@@ -30,6 +30,8 @@ T = TypeVar("T")
 MAX_EXAMPLES: Final = 24
 """As many contexts and events are drawn from an author's strategies for all programs together."""
 
+MAX_HANGING: Final = 3
+"""As many programs with a call that does not return are enough."""
 _UNCONCERNED: Final = (
     HealthCheck.data_too_large,
     HealthCheck.filter_too_much,
@@ -123,11 +125,13 @@ def drawn_programs(
     """Programs that schedulers drew on the policy, taking turns; others for another `salt`.
 
     The n-th has the same capacity whatever the salt. Without `hinted` no request has hints,
-    without `eventful` no extra hook is called. Nothing is judged, and no run is counted.
+    without `eventful` no extra hook is called. Nothing is judged, and no run is counted. They
+    are fewer where calls do not return.
     """
     hints: list[Hints] = [*example_hints(trial)] if hinted else [None]
     events = example_events(trial) if eventful else []
     programs: list[Program] = []
+    hung = 0
     for number in range(count):
         # A text as seed is hashed the same way everywhere.
         capacity = Random(f"{trial.seed} {number}").choice(CAPACITIES)
@@ -141,7 +145,10 @@ def drawn_programs(
             durations=durations,
         )
         drawing.play(chance.randint(5, trial.level.length))
-        programs.append(Program(capacity, run.operations))
+        programs.append(run.program)
+        hung += bool(run.violations)
+        if hung == MAX_HANGING:
+            break
     return programs
 
 

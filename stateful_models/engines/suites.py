@@ -18,6 +18,7 @@ from stateful_models.engines.manager_laws import AsNew, FreeAgain, SameTwice, Un
 from stateful_models.engines.manager_small import SmallManagerPrograms
 from stateful_models.engines.managers import ManagerEngine, RandomManagerPrograms
 from stateful_models.engines.random import RandomPrograms
+from stateful_models.engines.wrapper import Wrapper
 from stateful_models.trial.hint_names import HintNames
 
 
@@ -42,7 +43,8 @@ def policy_engines(
         Determinism(look, spans),
         AskedInVain(spans),
         ClearedIsNew(spans),
-        HostileHints(names),
+        HostileHints(names, spans),
+        Wrapper(spans),
         Growth(spans),
         Cost(),
         WithoutHints(spans),

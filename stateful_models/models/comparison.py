@@ -18,12 +18,12 @@ from stateful_models.steps import Delivered, Loaded, Reported, Result, Step, Sto
 class Refusal:
     """An error of just this type that says what was wrong.
 
-    `names` are attributes with their values; `says` is part of what it says in words.
+    `names` are attributes with their values; `begins` is how its words begin: with the call.
     """
 
     error: type[Exception]
     names: tuple[tuple[str, object], ...] = ()
-    says: str = ""
+    begins: str = ""
 
     def __str__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.names)
@@ -31,7 +31,7 @@ class Refusal:
 
     def fits(self, error: BaseException | None) -> bool:
         """Whether a call was refused like this."""
-        if type(error) is not self.error or self.says not in str(error):
+        if type(error) is not self.error or not str(error).startswith(self.begins):
             return False
         return all(getattr(error, name, None) == value for name, value in self.names)
 

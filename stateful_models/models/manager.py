@@ -375,7 +375,7 @@ class ManagerModel:
 
 
 def _refusal(call: op.Operation, error: type[Exception], **names: object) -> Refusal:
-    return Refusal(error, tuple(names.items()), call.verb)
+    return Refusal(error, tuple(names.items()), f"{call.verb}: ")
 
 
 def _unseen(

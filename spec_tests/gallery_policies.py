@@ -1,0 +1,139 @@
+"""The kit on its own gallery of policies, in a process with a virtual clock.
+
+`python -m spec_tests.gallery_policies broken|legal SHARD SHARDS` writes a line of JSON each: of a broken
+policy whether it was convicted of what it is wrong in, after how many programs; of a legal one
+what it was convicted of, which must be nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from attrs import asdict, evolve, frozen
+
+from kvoffload import CachePolicy
+from stateful_models.contract import CLAUSES, Profile
+from stateful_models.drivers import Driver
+from stateful_models.engines.base import PolicyTrial
+from stateful_models.engines.runs import Surroundings
+from stateful_models.engines.suites import policy_engines
+from stateful_models.invariants import Invariant, PolicyBooks, policy_invariants
+from stateful_models.levels import QUICK, Level
+from stateful_models.trial.clock import VirtualClock, draws_around, durations_used, real_monotonic
+from stateful_models.trial.hint_names import HintNames
+from stateful_models.trial.leaks import OutsideState
+
+FOR_THE_BROKEN: Final[Level] = evolve(QUICK, shrinking=0, patience_s=20.0)
+FOR_THE_LEGAL: Final[Level] = evolve(
+    QUICK, programs=200, laws=12, depth=3, churn=1_000, cost_capacity=64, patience_s=20.0
+)
+"""A part of level quick, so that the tests end soon; all of it is for the night."""
+
+
+class _EnoughError(BaseException):
+    """What was to be found was found."""
+
+
+@frozen
+class Tried:
+    """What came of one policy."""
+
+    name: str
+    convicted: bool
+    programs: int
+    breaches: tuple[str, ...]
+    seconds: float = 0.0
+
+
+def main() -> None:
+    """Try a shard of the gallery."""
+    kind, shard, shards = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    clock = VirtualClock()
+    clock.install()
+    for tried in (_broken if kind == "broken" else _legal)(clock, shard, shards):
+        print(json.dumps(asdict(tried)), flush=True)
+
+
+def _broken(clock: VirtualClock, shard: int, shards: int) -> Iterator[Tried]:
+    # Only now: some bind the clock when they are imported.
+    from stateful_models.gallery.policies import BROKEN_POLICIES, GalleryDriver
+
+    for policy_cls, exhibit in list(BROKEN_POLICIES.items())[shard::shards]:
+        part = CLAUSES[exhibit.clause].part(exhibit.kind)
+        wanted = (exhibit.clause, part.kind)
+        trial = _try(GalleryDriver(policy_cls), clock, FOR_THE_BROKEN, wanted)
+        breach = trial.breaches.get(wanted)
+        yield Tried(
+            policy_cls.__name__,
+            breach is not None,
+            trial.programs if breach is None else breach.programs,
+            _told(trial),
+        )
+
+
+def _legal(clock: VirtualClock, shard: int, shards: int) -> Iterator[Tried]:
+    from stateful_models.gallery.policies import LEGAL_POLICIES, GalleryDriver
+
+    for name, legal in list(LEGAL_POLICIES.items())[shard::shards]:
+        trial = _try(GalleryDriver(legal.factory), clock, FOR_THE_LEGAL, None)
+        convicting = [
+            demand
+            for demand in trial.breaches
+            if demand[0] not in CLAUSES or CLAUSES[demand[0]].part(demand[1]).convicts(Profile.VLLM)
+        ]
+        yield Tried(name, bool(convicting), trial.programs, _told(trial))
+
+
+def _told(trial: PolicyTrial[CachePolicy]) -> tuple[str, ...]:
+    return tuple(f"{breach.clause}: {breach.message}" for breach in trial.breaches.values())
+
+
+def _try(
+    driver: Driver[CachePolicy],
+    clock: VirtualClock,
+    level: Level,
+    wanted: tuple[str, object] | None,
+) -> PolicyTrial[CachePolicy]:
+    names = HintNames()
+    sample = driver.build(4)
+    spans = draws_around(durations_used(driver.target, sample, slept=clock.slept))
+
+    def make_invariants(capacity: int) -> Sequence[Invariant[PolicyBooks]]:
+        return policy_invariants(driver.capabilities, capacity, driver.host)
+
+    def proceed(engine: str, share: float) -> None:
+        if wanted in trial.breaches:
+            raise _EnoughError
+
+    trial: PolicyTrial[CachePolicy] = PolicyTrial(
+        driver,
+        make_invariants,
+        capabilities=driver.capabilities,
+        level=level,
+        surroundings=Surroundings(
+            restart=clock.reset,
+            advance=clock.advance,
+            make_hints=lambda hints: names.record(dict(hints)),
+            patience_s=1.0,
+        ),
+        on_progress=proceed,
+        now=real_monotonic,
+    )
+
+    def look() -> OutsideState:
+        return OutsideState(driver.target, type(sample))
+
+    try:
+        for engine in policy_engines(spans, names, lambda: look().changed_since):
+            engine.run(trial)
+            proceed(engine.name, 1.0)
+    except _EnoughError:
+        pass
+    return trial
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,452 @@
+"""The laws: each fails for a policy that breaks it, and holds for what is merely odd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from random import Random
+
+import pytest
+from typing_extensions import override
+
+from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
+from kvoffload.policies.arc import ARCCachePolicy
+from kvoffload.policies.lru import LRUCachePolicy
+from spec_tests.tiny_policies import (
+    LEGAL,
+    EverySecond,
+    Expiring,
+    Fifo,
+    HandClock,
+    Lru,
+    Mru,
+    SeededRandom,
+    trial_of,
+)
+from stateful_models import operations as op
+from stateful_models.capabilities import BUILT_IN, Capabilities, stated_by
+from stateful_models.contract import Kind
+from stateful_models.drivers import Driver
+from stateful_models.engines.base import Breach, PolicyTrial
+from stateful_models.engines.claims import CapacityInclusion, Renaming
+from stateful_models.engines.comparing import Law
+from stateful_models.engines.completions import Reinsertion, ReleaseOrder
+from stateful_models.engines.laws import AskedInVain, ClearedIsNew, WithoutHints
+from stateful_models.engines.samples import drawn_programs
+from stateful_models.hosts import PROTOCOLS, VLLM_023, VLLM_030, HostProtocol
+from stateful_models.programs import keys
+
+HOST_LAWS: tuple[type[Law], ...] = (AskedInVain, ClearedIsNew)
+CLAIMED: tuple[type[Law], ...] = (Reinsertion, ReleaseOrder, Renaming, CapacityInclusion)
+BLIND = Capabilities(key_blind=True, fresh_reinsertion=True, release_order=True)
+NAMES = [host.name for host in PROTOCOLS]
+Make = Callable[..., CachePolicy]
+
+
+def held(
+    law: Law,
+    target: Make,
+    capabilities: Capabilities | None = None,
+    host: HostProtocol = PROTOCOLS[0],
+    clock: HandClock | None = None,
+) -> PolicyTrial[CachePolicy]:
+    """The trial of a policy by one law."""
+    driver = Driver(target)
+    driver.host = host
+    trial = trial_of(
+        driver,
+        driver.capabilities if capabilities is None else capabilities,
+        surroundings=(HandClock() if clock is None else clock).surroundings,
+    )
+    law.run(trial)
+    return trial
+
+
+def broken(law: Law, target: Make, capabilities: Capabilities | None = None) -> Breach:
+    """The one breach that a law finds."""
+    trial = held(law, target, capabilities)
+    (breach,) = trial.breaches.values()
+    assert law.clause in trial.tried
+    assert breach.program is not None
+    assert breach.engine == law.name
+    return breach
+
+
+@pytest.mark.parametrize("law", HOST_LAWS)
+@pytest.mark.parametrize("target", [*LEGAL, LRUCachePolicy, ARCCachePolicy])
+@pytest.mark.parametrize("host", PROTOCOLS[:2], ids=NAMES[:2])
+def test_laws_of_all_hold_for_what_is_merely_odd(
+    law: type[Law], target: type[CachePolicy], host: HostProtocol
+) -> None:
+    trial = held(law(), target, host=host)
+    assert not trial.breaches
+    # Who refuses half of the time may never come to evict after that.
+    assert law.clause in trial.tried
+
+
+@pytest.mark.parametrize("law", [AskedInVain, ClearedIsNew, Reinsertion, Renaming])
+def test_a_policy_may_read_the_clock(law: type[Law]) -> None:
+    clock = HandClock()
+
+    def expiring(cache_capacity: int) -> Expiring:
+        return Expiring(cache_capacity, clock)
+
+    trial = held(law((5.0, 10.0, 10.01, 20.0, 60.0)), expiring, BLIND, clock=clock)
+    assert not trial.breaches
+    assert trial.reach["passing of time"]
+    assert law.clause in trial.tried
+
+
+@pytest.mark.parametrize("law", CLAIMED)
+@pytest.mark.parametrize("host", PROTOCOLS, ids=NAMES)
+@pytest.mark.parametrize("name", ["lru", "arc"])
+def test_what_our_policies_claim_holds(law: type[Law], host: HostProtocol, name: str) -> None:
+    target: type[CachePolicy] = LRUCachePolicy if name == "lru" else ARCCachePolicy
+    trial = held(law(), target, BUILT_IN[name], host)
+    assert not trial.breaches
+    if law is CapacityInclusion and name == "arc":
+        assert trial.declined == {"LRU-1": "not claimed (lru)"}
+    elif law is Reinsertion and host.touches_steps:
+        assert list(trial.declined) == ["POL-6 C"]
+    else:
+        assert law.clause in trial.tried
+
+
+@pytest.mark.parametrize("target", [Fifo, Lru, Mru])
+@pytest.mark.parametrize("law", CLAIMED[:3])
+def test_claims_of_others_hold(law: type[Law], target: type[Fifo]) -> None:
+    trial = held(law(), target, BLIND)
+    assert not trial.breaches
+    assert law.clause in trial.tried
+
+
+def test_what_is_not_claimed_is_not_tried() -> None:
+    trial = trial_of(Driver(Lru))
+    for law in (*CLAIMED, WithoutHints):
+        law().run(trial)
+    assert trial.programs == 0
+    assert not trial.tried
+    assert trial.declined == {
+        "POL-6 C": "not claimed (fresh_reinsertion)",
+        "POL-9": "not claimed (release_order)",
+        "key blind": "not claimed (key_blind)",
+        "LRU-1": "not claimed (lru)",
+        "without hints": "not claimed (without_hints)",
+    }
+
+
+class NeverEvicts(Fifo):
+    @override
+    def evict(self, n: int, protected: Set[OffloadKey]) -> None:
+        return None
+
+
+@pytest.mark.parametrize("law", [*HOST_LAWS, Reinsertion, ReleaseOrder, Renaming])
+def test_a_law_whose_situation_never_came_about_is_not_tried(law: type[Law]) -> None:
+    trial = held(law(), NeverEvicts, BLIND)
+    assert trial.programs
+    assert not trial.breaches
+    assert not trial.tried
+
+
+class TurnsWhenAskedInVain(Fifo):
+    @override
+    def evict(
+        self, n: int, protected: Set[OffloadKey]
+    ) -> list[tuple[OffloadKey, ChunkStatus]] | None:
+        victims = super().evict(n, protected)
+        if victims is None:
+            self.chunks = dict(reversed(self.chunks.items()))
+        return victims
+
+
+@pytest.mark.clause("POL-2")
+def test_a_refusal_that_changes_later_choices_is_found() -> None:
+    breach = broken(AskedInVain(), TurnsWhenAskedInVain)
+    assert (breach.clause, breach.kind) == ("POL-2", Kind.HOST)
+    assert breach.program is not None
+    assert len(breach.program) <= 6
+    assert "had it not been asked in vain" in breach.expected
+    assert "after an eviction that failed" in breach.seen
+
+
+def test_one_that_refuses_by_design_may_count_how_often_it_was_asked() -> None:
+    assert held(AskedInVain(), EverySecond).reach[AskedInVain.situation]
+    undeclared = held(AskedInVain(), EverySecond, Capabilities())
+    assert ("POL-2", Kind.HOST) in undeclared.breaches
+
+
+class RefusesAndTurns(TurnsWhenAskedInVain):
+    may_refuse = "some day it may"
+
+
+def test_one_that_refuses_by_design_may_not_choose_otherwise_after_it() -> None:
+    assert stated_by(RefusesAndTurns).may_refuse
+    broken(AskedInVain(), RefusesAndTurns)
+
+
+class TurnsAfterClear(Fifo):
+    turned = False
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self.turned = True
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        return idle[::-1][:n] if self.turned else idle[:n]
+
+
+class RemembersUses(Fifo):
+    """What was stored most often goes last, whatever was cleared in between."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self.uses: dict[OffloadKey, int] = {}
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        super().insert(key, chunk, req_context)
+        self.uses[key] = self.uses.get(key, 0) + 1
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        return sorted(idle, key=self.uses.__getitem__)[:n]
+
+
+class NeverSeededAgain(SeededRandom):
+    @override
+    def clear(self) -> None:
+        self.chunks.clear()
+
+
+@pytest.mark.clause("POL-6")
+@pytest.mark.parametrize("target", [TurnsAfterClear, RemembersUses, NeverSeededAgain])
+def test_what_outlives_a_reset_is_found(target: type[Fifo]) -> None:
+    breach = broken(ClearedIsNew(), target)
+    assert (breach.clause, breach.kind) == ("POL-6", Kind.HOST)
+    assert breach.program is not None
+    assert sum(isinstance(one, op.Reset) for one in breach.program.operations) == 1
+    assert len(breach.program) <= 12
+
+
+def test_a_host_without_clear_is_not_asked_for_it() -> None:
+    trial = held(ClearedIsNew(), TurnsAfterClear, host=VLLM_023)
+    assert not trial.breaches
+    assert trial.declined == {"POL-6": f"{VLLM_023.name} does not clear its policy"}
+    assert held(ClearedIsNew(), TurnsAfterClear, host=VLLM_030).breaches
+
+
+class OldPlaceAgain(Fifo):
+    """A key whose store failed goes where it was when it was removed."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self.number = 0
+        self.numbers: dict[OffloadKey, int] = {}
+        self.gone: dict[OffloadKey, int] = {}
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        super().insert(key, chunk, req_context)
+        self.number += 1
+        self.numbers[key] = self.gone.pop(key, self.number)
+
+    @override
+    def remove(self, key: OffloadKey) -> None:
+        super().remove(key)
+        self.gone[key] = self.numbers.pop(key)
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        return sorted(idle, key=self.numbers.__getitem__)[:n]
+
+
+class FailuresCount(RemembersUses):
+    """Right about resets, but a store that failed still counts as one."""
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        chosen = super().choose(n, idle)
+        for key in chosen:
+            del self.uses[key]
+        return chosen
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self.uses.clear()
+
+
+@pytest.mark.clause("POL-6")
+@pytest.mark.parametrize("target", [OldPlaceAgain, FailuresCount])
+def test_a_removal_that_leaves_traces_is_found(target: type[Fifo]) -> None:
+    breach = broken(Reinsertion(), target, BLIND)
+    assert (breach.clause, breach.kind) == ("POL-6", Kind.CLAIM)
+    assert breach.program is not None
+    # The program that is shown has the store that failed.
+    failed = [
+        one
+        for one in breach.program.operations
+        if isinstance(one, op.CompleteStore) and not one.success
+    ]
+    assert failed
+
+
+class CompletionIsUse(Fifo):
+    @override
+    def mark_evictable(self, key: OffloadKey) -> None:
+        if key in self.chunks:
+            self.chunks[key] = self.chunks.pop(key)
+
+
+@pytest.mark.clause("POL-9")
+def test_an_order_by_completions_is_found() -> None:
+    breach = broken(ReleaseOrder(), CompletionIsUse, BLIND)
+    assert (breach.clause, breach.kind) == ("POL-9", Kind.CLAIM)
+    assert breach.program is not None
+    assert any(isinstance(one, op.CompleteLoad) for one in breach.program.operations)
+    assert "as they end here" in breach.expected
+
+
+class StoredFirst(Fifo):
+    """The end of a store decides, the end of a load does not: stores are no pins."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self.known: set[OffloadKey] = set()
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        super().insert(key, chunk, req_context)
+        self.known.discard(key)
+
+    @override
+    def mark_evictable(self, key: OffloadKey) -> None:
+        if key in self.chunks and key not in self.known:
+            self.known.add(key)
+            self.chunks[key] = self.chunks.pop(key)
+
+
+def test_the_end_of_a_store_is_no_release() -> None:
+    assert not held(ReleaseOrder(), StoredFirst, BLIND).breaches
+
+
+class ByName(Fifo):
+    """Chooses by the last byte of a hash."""
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        return sorted(idle, key=lambda key: key[-5] % 4)[:n]
+
+
+class Alphabetical(Fifo):
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        return sorted(idle)[:n]
+
+
+def test_choosing_by_more_than_the_order_of_keys_is_found() -> None:
+    breach = broken(Renaming(), ByName, BLIND)
+    assert (breach.clause, breach.kind, breach.invariant) == ("key blind", None, "key blind")
+    assert breach.promise
+    assert not held(Renaming(), Alphabetical, BLIND).breaches
+
+
+@pytest.mark.clause("LRU-1")
+@pytest.mark.parametrize("target", [Fifo, SeededRandom])
+def test_a_larger_cache_that_lacks_what_a_smaller_one_holds_is_found(target: type[Fifo]) -> None:
+    breach = broken(CapacityInclusion(), target, Capabilities(lru=True))
+    assert (breach.clause, breach.kind) == ("LRU-1", Kind.CLAIM)
+    assert "a cache of" in breach.message
+
+
+class Hinted(Lru):
+    """Equals `Lru`, but for requests that say how important they are."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self.important: set[OffloadKey] = set()
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        super().insert(key, chunk, req_context)
+        hints = req_context.kv_transfer_params or {}
+        if hints.get("priority") == 1:
+            self.important.add(key)
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        return sorted(idle, key=self.important.__contains__)[:n]
+
+
+class HintedByDefault(Hinted):
+    """The first byte of a hash is taken for a hint where there is none."""
+
+    @override
+    def touch(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
+        super().touch(keys, req_context)
+        if not req_context.kv_transfer_params:
+            self.important.update(key for key in self.chunks if key[0] % 3 == 0)
+
+
+def test_a_difference_without_hints_is_found() -> None:
+    claim = Capabilities(without_hints=Lru)
+    breach = broken(WithoutHints(), HintedByDefault, claim)
+    assert (breach.clause, breach.kind, breach.invariant) == (
+        "without hints",
+        None,
+        "without hints",
+    )
+    trial = held(WithoutHints(), Hinted, claim)
+    assert not trial.breaches
+    assert "without hints" in trial.tried
+
+
+def test_one_that_equals_another_policy_is_told_from_it() -> None:
+    assert held(WithoutHints(), Mru, Capabilities(without_hints=Lru)).breaches
+
+
+class Unseeded(Fifo):
+    chance = Random(7)
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        return self.chance.sample(idle, n)
+
+
+@pytest.mark.parametrize("law", [*HOST_LAWS, *CLAIMED[:3], WithoutHints])
+def test_what_is_never_the_same_breaks_no_law_by_that(law: type[Law]) -> None:
+    claims = Capabilities(
+        key_blind=True, fresh_reinsertion=True, release_order=True, without_hints=Fifo
+    )
+    assert not held(law(), Unseeded, claims).breaches
+
+
+def test_laws_are_left_alone_where_the_same_calls_give_other_victims() -> None:
+    trial = trial_of(Driver(TurnsAfterClear))
+    trial.found(Breach("POL-5", Kind.HOST, "not the same twice", "determinism"))
+    ClearedIsNew().run(trial)
+    assert trial.programs == 0
+    assert trial.notes
+
+
+def test_programs_are_the_same_for_the_same_seed_only() -> None:
+    def drawn(seed: int, salt: str) -> list[object]:
+        trial = trial_of(Driver(Lru), seed=seed)
+        return [*drawn_programs(trial, 4, salt, durations=(1.0,))]
+
+    assert drawn(0, "a") == drawn(0, "a")
+    assert drawn(0, "a") != drawn(1, "a")
+    assert drawn(0, "a") != drawn(0, "b")
+
+
+def test_a_reset_in_a_program_for_another_host_is_left_out() -> None:
+    (a,) = keys("a")
+    program = [op.PrepareStore("r", (a,)), op.Reset(), op.PrepareStore("q", (a,))]
+    driver = Driver(Fifo)
+    driver.host = VLLM_023
+    trial = trial_of(driver)
+    law = ClearedIsNew()
+    drawn = drawn_programs(trial, 1, "one")[0].with_operations(program)
+    assert law.broken_by(trial, drawn) is None
