@@ -121,7 +121,8 @@ def test_claims_of_others_hold(law: type[Law], target: type[Fifo]) -> None:
 
 def test_what_is_not_claimed_is_not_tried() -> None:
     trial = trial_of(Driver(Lru))
-    for law in (*CLAIMED, WithoutHints):
+    laws: tuple[type[Law], ...] = (*CLAIMED, WithoutHints)
+    for law in laws:
         law().run(trial)
     assert trial.programs == 0
     assert not trial.tried

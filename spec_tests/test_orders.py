@@ -75,7 +75,7 @@ def played(
     ("cls", "capabilities", "clauses"),
     [
         (LRUCachePolicy, LRU, {"LRU-1", "LRU-2"}),
-        (ARCCachePolicy, ARC, {"ARC-1", "ARC-2", "ARC-3", "ARC-5"}),
+        (ARCCachePolicy, ARC, {"ARC-1", "ARC-2", "ARC-3", "ARC-4", "ARC-5"}),
     ],
 )
 def test_our_own_policies_keep_the_orders_that_they_claim(

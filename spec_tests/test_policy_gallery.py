@@ -173,7 +173,7 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
 # They do not return; they need another process; an inner policy that raises; a host that uses a
 # list again; a law of claimants; a generator.
 NOT_SHOWN: tuple[type[CachePolicy], ...] = (
-    *(liveness.Pol3LoopsForEver, liveness.Pol3SleepsForEver, liveness.Pol3WaitsForReal),
+    *(liveness.Pol7LoopsForEver, liveness.Pol7SleepsForEver, liveness.Pol7WaitsForReal),
     *(Pol5SetOrder, Pol3WrapperSwallows, Pol5KeepsTheList, Pol6OldPlaceAfterRemoval),
     Pol7ReadsTwice,
 )

@@ -72,6 +72,7 @@ class Scheduler(Generic[P]):
             # The move, its usual weight, and whether a mixture may lack it.
             (self._offer, 6, False),
             (self._offer_new, 6, False),
+            (self._offer_in_vain, 3, True),
             (self._complete, 8, False),
             (self._load, 5, True),
             (self._release, 5, False),
@@ -127,6 +128,21 @@ class Scheduler(Generic[P]):
         new = [key for key in self._universe if key not in host.ref_cnt]
         chosen = self._some(new, min(room, MAX_OFFER))
         return self._do(op.PrepareStore(request, chosen)) if chosen else True
+
+    def _offer_in_vain(self) -> bool:
+        """Enough chunks are idle, but so many of them in the offer that evicting must fail."""
+        host = self._host
+        idle = host.idle
+        room = host.state.free
+        new = [key for key in self._universe if key not in host.ref_cnt]
+        # One more than the room, and no more than room and idle chunks together.
+        count = min(len(new), room + len(idle))
+        if count <= room:
+            return True
+        lacking = count - room
+        spared = idle[: len(idle) - lacking + 1]
+        offer = (*spared, *self._chance.sample(new, count))
+        return self._do(op.PrepareStore(self._request(), offer))
 
     def _complete(self) -> bool:
         pending = self._host.pending

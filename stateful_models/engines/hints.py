@@ -63,7 +63,7 @@ def hostile_hints(examples: Collection[Hints], names: Collection[str]) -> list[H
     common = [name for example in COMMON_HINTS for name in example or ()]
     every = (*(name for example in hinted for name in example), *names, *common)
     tried = list(dict.fromkeys(every))[:MAX_NAMES]
-    hostile: list[Hints] = [None, {}]
+    hostile: list[Hints] = [None, {}, {"unheard_of": "x"}]
     for name in tried:
         hostile += [_without(example, name) for example in hinted[:2] if name in example]
     for number in range(len(hostile_values())):

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 
-from stateful_models.invariants import manager_invariants
+from stateful_models.capabilities import Capabilities
+from stateful_models.invariants import manager_invariants, policy_invariants
 from stateful_models.invariants.unjudged import UNJUDGED
+
+_CLAIMING = (Capabilities(lru=True), Capabilities(arc=True), Capabilities(tail_first=True))
 
 
 def checks_by_clause() -> Mapping[str, tuple[str, ...]]:
     """The names of the invariants and engines that judge each clause."""
-    # Engines are imported only by those who ask: they need Hypothesis.
-    from stateful_models.engines.suites import policy_engines
+    judges = [(f"invariant {type(one).__name__}", one.clauses) for one in manager_invariants()]
+    for claims in _CLAIMING:
+        of_policies = policy_invariants(claims, 1)
+        judges += [(f"invariant {type(one).__name__}", one.clauses) for one in of_policies]
+    # Where it is not installed, engines cannot run either.
+    if find_spec("hypothesis") is not None:
+        from stateful_models.engines.suites import manager_engines, policy_engines
 
-    checks: dict[str, list[str]] = {}
-    for invariant in manager_invariants():
-        for clause in invariant.clauses:
-            checks.setdefault(clause, []).append(f"the invariant {type(invariant).__name__}")
-    for engine in policy_engines():
-        for clause in engine.clauses:
-            checks.setdefault(clause, []).append(f"the engine {engine.name}")
+        judges += [(f"engine {one.name}", one.clauses) for one in policy_engines()]
+        judges += [(f"engine {one.name} of managers", one.clauses) for one in manager_engines()]
+    checks: dict[str, dict[str, None]] = {}
+    for name, clauses in judges:
+        for clause in clauses:
+            checks.setdefault(clause, {})[f"the {name}"] = None
     return {clause: tuple(names) for clause, names in checks.items()}
 
 

@@ -39,12 +39,11 @@ def policy_engines(
 
     return [
         RandomPrograms(spans),
-        Exhaustive(spans),
-        Determinism(look, spans),
+        Wrapper(spans),
         AskedInVain(spans),
         ClearedIsNew(spans),
+        Determinism(look, spans),
         HostileHints(names, spans),
-        Wrapper(spans),
         Growth(spans),
         Cost(),
         WithoutHints(spans),
@@ -52,6 +51,8 @@ def policy_engines(
         ReleaseOrder(spans),
         Renaming(spans),
         CapacityInclusion(spans),
+        # The most programs, and the least likely to find what the others have not.
+        Exhaustive(spans),
     ]
 
 

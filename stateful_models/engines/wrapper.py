@@ -23,7 +23,7 @@ from stateful_models.engines.recording import (
     RecordingPolicy,
 )
 from stateful_models.engines.runs import PolicyRun
-from stateful_models.engines.samples import BareDriver, drawn_programs
+from stateful_models.engines.samples import BareDriver, drawn_programs, for_requests
 from stateful_models.invariants.base import Finding, Invariant
 from stateful_models.invariants.policies import PolicyBooks
 from stateful_models.operations import key_text, keys_text
@@ -171,7 +171,7 @@ class Wrapper(Engine):
         chance = Random(f"{trial.seed} {self.name}")
         failed = dict.fromkeys(METHODS, 0)
         drawn = drawn_programs(trial, trial.level.laws, self.name, durations=self._durations)
-        for program in self.paced(trial, drawn):
+        for program in self.paced(trial, map(_with_a_reset, drawn)):
             inside = RecordingPolicy(program.capacity)
             if self._report(trial, program, inside, None):
                 return
@@ -261,6 +261,12 @@ class Wrapper(Engine):
             expected=f"{alone}, as the policy inside does alone",
             seen=wrapped,
         )
+
+
+def _with_a_reset(program: Program) -> Program:
+    """The program, a reset, and its beginning for other requests."""
+    beginning = [for_requests(one, "q.") for one in program.operations[:10]]
+    return program.with_operations([*program.operations, op.Reset(), *beginning])
 
 
 def _text(value: Argument | None) -> str:

@@ -134,9 +134,6 @@ BROKEN_POLICIES: Final[Mapping[type[CachePolicy], Exhibit]] = {
     refusals.Pol3FailedStoreCounts: Exhibit("POL-3", "refuses after failed stores"),
     refusals.Pol3PinnedForEver: Exhibit("POL-3", "never evicts what was pinned once"),
     clocks.Pol3ExpiryStopsEviction: Exhibit("POL-3", "refuses when everything's time is up"),
-    liveness.Pol3LoopsForEver: Exhibit("POL-3", "loops until a pin ends", hangs=True),
-    liveness.Pol3SleepsForEver: Exhibit("POL-3", "sleeps until a pin ends", hangs=True),
-    liveness.Pol3WaitsForReal: Exhibit("POL-3", "waits for an event until a pin ends", hangs=True),
     wrappers.Pol3WrapperForgetsMarks: Exhibit(
         "POL-3", "the wrapper forwards no mark", around=wrappers.Pol3WrapperForgetsMarks
     ),
@@ -178,6 +175,9 @@ BROKEN_POLICIES: Final[Mapping[type[CachePolicy], Exhibit]] = {
     hints.Pol7TextForANumber: Exhibit("POL-7", "raises on null, text or a list for a number"),
     hints.Pol7NotANumber: Exhibit("POL-7", "never evicts what has NaN for a priority"),
     hints.Pol7UnhashableSession: Exhibit("POL-7", "raises on an unhashable hint"),
+    liveness.Pol7LoopsForEver: Exhibit("POL-7", "loops until a pin ends", hangs=True),
+    liveness.Pol7SleepsForEver: Exhibit("POL-7", "sleeps until a pin ends", hangs=True),
+    liveness.Pol7WaitsForReal: Exhibit("POL-7", "waits for an event until a pin ends", hangs=True),
     wrappers.Pol7WrapperInsertsTwice: Exhibit(
         "POL-7", "the wrapper forwards insertions twice", around=wrappers.Pol7WrapperInsertsTwice
     ),
@@ -206,11 +206,11 @@ BROKEN_POLICIES: Final[Mapping[type[CachePolicy], Exhibit]] = {
         claims=_LRU,
         around=wrappers.Lru1WrapperForgetsFinish,
     ),
-    wrappers.Lru1WrapperSortsKeys: Exhibit(
-        "LRU-1",
+    wrappers.Lru2WrapperSortsKeys: Exhibit(
+        "LRU-2",
         "the wrapper forwards keys in another order",
         claims=_LRU,
-        around=wrappers.Lru1WrapperSortsKeys,
+        around=wrappers.Lru2WrapperSortsKeys,
     ),
     adaptation.Arc1InsertionPromotes: Exhibit("ARC-1", "an insertion counts as reuse", (), _ARC),
     adaptation.Arc1TouchOnEveryCall: Exhibit("ARC-1", "each access promotes", ("POL2",), _ARC),

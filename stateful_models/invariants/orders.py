@@ -175,13 +175,13 @@ class LRUOrder(VictimOrder):
 
 
 class ARCOrder(VictimOrder):
-    """Adaptive replacement (ARC-1, ARC-2, ARC-3, ARC-5).
+    """Adaptive replacement (ARC-1 to ARC-5).
 
     At a difference the models that are wrong in one way are asked: of those that predict all
     victims of the run, one says which clause it is. If there is none, what the run came to does.
     """
 
-    clauses: ClassVar[tuple[str, ...]] = ("ARC-1", "ARC-2", "ARC-3", "ARC-5")
+    clauses: ClassVar[tuple[str, ...]] = ("ARC-1", "ARC-2", "ARC-3", "ARC-4", "ARC-5")
 
     def __init__(self, capacity: int, host: HostProtocol = VLLM_033) -> None:
         self._model = ARCModel(capacity)
@@ -220,7 +220,7 @@ class ARCOrder(VictimOrder):
         if model.t2:
             tested.add("ARC-1")
         if model.ghost_hits:
-            tested.add("ARC-2")
+            tested |= {"ARC-2", "ARC-4"}
         ends = [self._finish[k] for k in model.idle(evict.protected) if k in self._finish]
         if len(set(ends)) < len(ends):
             tested.add("ARC-5")

@@ -48,7 +48,7 @@ class ARCFault(Enum):
     SWAPPED_GHOSTS = "ARC-3", "victims leave their ghosts in the other list"
     UNBOUNDED_GHOSTS = "ARC-3", "ghosts are not trimmed to the capacity"
     GHOSTS_BY_TARGET = "ARC-3", "ghosts are trimmed to what the target leaves"
-    GHOSTS_REMAIN = "ARC-3", "a key that comes back stays a ghost"
+    GHOSTS_REMAIN = "ARC-4", "a key that comes back stays a ghost"
 
     @property
     def clause(self) -> str:

@@ -80,7 +80,7 @@ POLICY_SCOPE: Final[Mapping[str, Scope]] = {
     "ARC-1": Scope(("eviction", "finished request that reused"), lambda c: c.arc, "arc"),
     "ARC-2": Scope(("eviction",), lambda c: c.arc, "arc"),
     "ARC-3": Scope(("eviction",), lambda c: c.arc, "arc"),
+    "ARC-4": Scope(("eviction",), lambda c: c.arc, "arc"),
     "ARC-5": Scope(("eviction", "finished request"), lambda c: c.arc, "arc"),
 }
-"""Every clause that is judged in the trial of a policy. ARC-4 is about lists that no host sees: a
-key in two of them shows as a breach of POL-2, ARC-1 or ARC-3, or in the policy's own `check()`."""
+"""Every clause that is judged in the trial of a policy."""

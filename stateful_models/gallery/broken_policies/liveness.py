@@ -1,4 +1,4 @@
-"""Calls that do not come back (POL-3). They must be tried in a process that can be ended."""
+"""Calls that do not come back (POL-7). They must be tried in a process that can be ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvoffload import OffloadKey
 from stateful_models.gallery.broken_policies.base import Plain, Victims
 
 
-class Pol3LoopsForEver(Plain):
+class Pol7LoopsForEver(Plain):
     """A pinned chunk at the cold end is looked at until it is idle, which nobody can make it
     while `evict` runs."""
 
@@ -29,7 +29,7 @@ class Pol3LoopsForEver(Plain):
         return self.take(victims) if len(victims) == n else None
 
 
-class Pol3SleepsForEver(Plain):
+class Pol7SleepsForEver(Plain):
     """As many as are pinned at the cold end are slept for, on any clock that can be replaced."""
 
     @override
@@ -39,7 +39,7 @@ class Pol3SleepsForEver(Plain):
         return super().evict(n, protected)
 
 
-class Pol3WaitsForReal(Plain):
+class Pol7WaitsForReal(Plain):
     """A pinned chunk at the cold end is waited for on an event that nobody sets."""
 
     @override

@@ -67,7 +67,7 @@ class Lru1WrapperForgetsFinish(Forwarding):
         return None
 
 
-class Lru1WrapperSortsKeys(Forwarding):
+class Lru2WrapperSortsKeys(Forwarding):
     """Keys are passed on sorted and without repetitions, since they are only a set of keys."""
 
     @override
