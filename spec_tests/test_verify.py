@@ -396,3 +396,10 @@ def test_a_trial_says_what_it_did_not_reach() -> None:
     assert clause.verdict is Verdict.HELD
     assert "POL-9" in clauses_of(Task.POLICY)
     assert report.reach.methods
+
+
+def test_processes_with_other_hash_seeds_are_compared() -> None:
+    target = "stateful_models.gallery.broken_policies.determinism:Pol5SetOrder"
+    report = hold_trial(Request(task=Task.POLICY, target=target, only=("POL-5",)))
+    assert report.verdict is Outcome.CLEAN
+    assert any("under other hash seeds" in note for note in report.notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Generic, TypeVar
@@ -23,7 +23,8 @@ class PolicySubject(Generic[P]):
 
     Optional hooks may be missing, `insert` may take two arguments and `touch` one: the policy is
     then called as a host serves such a one. `make_chunk` and `make_hints` make what the policy
-    reads: chunks of a slot, and the hints of a request. `watch` is entered around each call.
+    reads: chunks of a slot, the hints of a request, and the keys of a hook. `watch` is entered
+    around each call.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class PolicySubject(Generic[P]):
         advance_clock: Callable[[float], object] | None = None,
         make_chunk: Callable[[int], ChunkStatus] = ChunkStatus,
         make_hints: Callable[[Mapping[str, object]], dict[str, object]] = dict,
+        make_keys: Callable[[Sequence[OffloadKey]], Iterable[OffloadKey]] = list,
         watch: AbstractContextManager[object] | None = None,
     ) -> None:
         self.policy = policy
@@ -41,6 +43,7 @@ class PolicySubject(Generic[P]):
         self.contexts: Contexts = Contexts(make_hints)
         self.chunks: dict[OffloadKey, ChunkStatus] = {}
         self._make_chunk = make_chunk
+        self._make_keys = make_keys
         self._insert_takes_context = _takes(policy.insert, 3)
         self._touch_takes_context = _takes(policy.touch, 2)
         self._advance_clock = advance_clock
@@ -84,11 +87,11 @@ class PolicySubject(Generic[P]):
                 self.driver.before_store(policy, keys, of(request))
             case op.StoreMiss(request, keys):
                 if self._overrides("on_store_miss"):
-                    policy.on_store_miss(list(keys), of(request))
+                    policy.on_store_miss(self._make_keys(keys), of(request))
                 else:
                     self._touch(keys, of(request))
             case op.RequestAccess(request, keys):
-                call(policy, "on_request_access", (list(keys), of(request)))
+                call(policy, "on_request_access", (self._make_keys(keys), of(request)))
             case op.RequestFinished():
                 self._finish(operation)
             case op.MarkEvictable(key):
@@ -131,7 +134,7 @@ class PolicySubject(Generic[P]):
         self.driver.request_finished(self.policy, context)
 
     def _touch(self, keys: Sequence[OffloadKey], context: ReqContext) -> None:
-        arguments = (keys, context)
+        arguments = (self._make_keys(keys), context)
         call(self.policy, "touch", arguments[: 2 if self._touch_takes_context else 1])
 
     def _overrides(self, hook: str) -> bool:

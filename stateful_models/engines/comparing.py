@@ -21,7 +21,7 @@ from stateful_models.engines.base import Breach, Engine, PolicyTrial
 from stateful_models.engines.runs import PolicyRun, Surroundings
 from stateful_models.engines.samples import drawn_programs
 from stateful_models.operations import keys_text
-from stateful_models.programs import HostOperation, Program
+from stateful_models.programs import HostOperation, Program, keys
 from stateful_models.steps import Victims
 
 P = TypeVar("P", bound=CachePolicy)
@@ -83,6 +83,13 @@ def play_all(run: PolicyRun[P], operations: Iterable[HostOperation]) -> PolicyRu
         if not run.play(operation):
             break
     return run
+
+
+def nudge(trial: PolicyTrial[P]) -> None:
+    """Have another policy of the kind evict a single chunk."""
+    a, b = keys("a b")
+    stored = (op.PrepareStore("nudge", (a,)), op.CompleteStore("nudge", (a,)))
+    play_all(begin(trial, 1), (*stored, op.PrepareStore("nudge", (b,))))
 
 
 def choices_of(run: PolicyRun[P], start: int = 0) -> Choices:
@@ -172,11 +179,10 @@ class Law(Engine):
             place = self._first_difference(trial, comparison)
             if place is None:
                 continue
-            start = comparison.offset + min(comparison.seen.made) + 1
             for repeated in range(1, times):
-                # A policy that counts for all of its class goes on from another figure.
+                # A policy that counts for all of its class goes on from another figure each time.
                 for _ in range(repeated):
-                    play_all(begin(trial, program.capacity), program.cut(start).operations)
+                    nudge(trial)
                 again = list(self.comparisons(trial, program))
                 if len(again) <= number or again[number] != comparison:
                     return None

@@ -18,6 +18,7 @@ from stateful_models.engines.comparing import (
     choice_text,
     choices_of,
     first_difference,
+    nudge,
     play_all,
 )
 from stateful_models.engines.samples import drawn_programs
@@ -121,9 +122,7 @@ class Determinism(Engine):
         place = first_difference(first, again)
         if place is None:
             return None
-        changed = self._look()
-        _choices(trial, program)
-        outside = list(changed())
+        outside = self._changed_outside(trial, program)
         expected, seen = choice_text(first.made[place]), choice_text(again.made[place])
         seen = f"{seen} {when}"
         if outside:
@@ -137,6 +136,18 @@ class Determinism(Engine):
             expected=f"{expected} as the first time",
             seen=seen,
         )
+
+    def _changed_outside(self, trial: PolicyTrial[P], program: Program) -> list[str]:
+        """What runs change outside the object, in words.
+
+        What one leaves behind may be what the one before left, so that two kinds of runs are tried.
+        """
+        before = self._look()
+        _choices(trial, program)
+        changed = dict.fromkeys(before())
+        between = self._look()
+        nudge(trial)
+        return list(changed | dict.fromkeys(between()))
 
 
 def programs_to_repeat(trial: PolicyTrial[P], durations: tuple[float, ...] = ()) -> list[Program]:

@@ -34,7 +34,8 @@ class Scheduler(Generic[P]):
     """Plays operations that `chance` draws on a run, watching what the host's books say.
 
     `hints` are what requests carry, `events` the extra calls of the host, `durations` those by
-    which time passes.
+    which time passes. With `churn` there are far more keys than chunks, which come one by one and
+    come back: what a policy remembers of those that have gone then decides.
     """
 
     def __init__(
@@ -45,12 +46,13 @@ class Scheduler(Generic[P]):
         hints: Sequence[Hints] = (None,),
         events: Sequence[op.HostEvent] = (),
         durations: Sequence[float] = (),
+        churn: bool = False,
     ) -> None:
         self._chance = chance
         self._run = run
         self._host = run.host
         capacity = self._host.capacity
-        spare = chance.choice((2, 3, 4, 8))
+        spare = chance.choice((3, 6, 12) if churn else (2, 3, 4, 8))
         self._universe = UNIVERSE[: min(len(UNIVERSE), capacity + spare)]
         self._hints = hints
         self._events = events
@@ -58,7 +60,7 @@ class Scheduler(Generic[P]):
         self._requests = [f"r{number}" for number in range(LIVE_REQUESTS)]
         self._named = 0
         self._announced: set[op.RequestId] = set()
-        self._moves = self._mixture()
+        self._moves = self._churn() if churn else self._mixture()
 
     def play(self, length: int) -> None:
         """Play `length` operations, then end everything that is in flight, and evict all."""
@@ -92,6 +94,36 @@ class Scheduler(Generic[P]):
             if not (optional and lacking >> place & 1):
                 mixture += [move] * weight
         return mixture
+
+    def _churn(self) -> list[Callable[[], bool]]:
+        return [
+            *[self._store_one] * 12,
+            *[self._settle] * 3,
+            *[self._reuse] * 4,
+            *[self._touch, self._load, self._release],
+            *[self._finish] * 2,
+        ]
+
+    def _store_one(self) -> bool:
+        """Store a key that is not resident, and be done with it."""
+        new = [key for key in self._universe if key not in self._host.ref_cnt]
+        if not new:
+            return True
+        key = self._chance.choice(new)
+        if not self._do(op.PrepareStore(self._request(), (key,))):
+            return False
+        return self._do(op.CompleteStore(self._requests[0], (key,)))
+
+    def _reuse(self) -> bool:
+        """A request that loads one chunk and ends."""
+        if not self._host.ready:
+            return True
+        request, key = self._request(), self._chance.choice(self._host.ready)
+        return (
+            self._do(op.PrepareLoad(request, (key,)))
+            and self._do(op.CompleteLoad(request, (key,)))
+            and self._do(op.FinishRequest(request))
+        )
 
     def _do(self, operation: HostOperation) -> bool:
         return self._run.play(operation, self._universe)
@@ -165,7 +197,9 @@ class Scheduler(Generic[P]):
         return self._do(op.CompleteLoad(self._requests[0], self._some(pinned, len(pinned))))
 
     def _touch(self) -> bool:
-        return self._do(op.Touch(self._request(), self._some(self._universe, MAX_OFFER)))
+        # Now and then nothing at all, which a host may pass on as well.
+        some = self._some(self._universe, MAX_OFFER) if self._chance.random() < 0.9 else ()
+        return self._do(op.Touch(self._request(), some))
 
     def _lookup(self) -> bool:
         key = self._chance.choice(self._universe)

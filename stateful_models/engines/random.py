@@ -23,6 +23,11 @@ P = TypeVar("P", bound=CachePolicy)
 _NO_EVENTS: Final[SearchStrategy[list[op.HostEvent]]] = st.just([])
 
 
+CHURNING: Final = 0.25
+"""The share of programs with more keys than a cache of `CHURNED` chunks could ever hold."""
+CHURNED: Final = (1, 2, 2, 3, 4)
+
+
 class _EnoughError(KeyboardInterrupt):
     """The time is up. Hypothesis hands on nothing but interrupts without trying them again."""
 
@@ -59,7 +64,8 @@ class RandomPrograms(Engine):
             # What a policy answers may differ from one run to the next, so that nothing may be
             # drawn from Hypothesis in view of it.
             chance = Random(number)
-            capacity = chance.choice(CAPACITIES)
+            churn = chance.random() < CHURNING
+            capacity = chance.choice(CHURNED if churn else CAPACITIES)
             trial.programs += 1
             run = PolicyRun(
                 trial.driver,
@@ -70,7 +76,7 @@ class RandomPrograms(Engine):
                 reach=trial.reach,
             )
             scheduler = Scheduler(
-                chance, run, hints=carried, events=called, durations=self._durations
+                chance, run, hints=carried, events=called, durations=self._durations, churn=churn
             )
             scheduler.play(chance.randint(5, level.length))
             run.end()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -47,6 +47,7 @@ class Surroundings:
     advance: Callable[[float], object] = lambda seconds: None
     make_chunk: Callable[[int], ChunkStatus] = ChunkStatus
     make_hints: Callable[[Mapping[str, object]], dict[str, object]] = dict
+    make_keys: Callable[[Sequence[OffloadKey]], Iterable[OffloadKey]] = list
     patience_s: float | None = None
     watch: AbstractContextManager[object] | None = None
 
@@ -94,6 +95,7 @@ class PolicyRun(Generic[P]):
             advance_clock=surroundings.advance,
             make_chunk=surroundings.make_chunk,
             make_hints=surroundings.make_hints,
+            make_keys=surroundings.make_keys,
             watch=surroundings.watch,
         )
         self.host = PolicyHost(capacity, self._perform, driver.host, asks_in_vain=asks_in_vain)

@@ -18,6 +18,7 @@ from stateful_models.engines.manager_laws import AsNew, FreeAgain, SameTwice, Un
 from stateful_models.engines.manager_small import SmallManagerPrograms
 from stateful_models.engines.managers import ManagerEngine, RandomManagerPrograms
 from stateful_models.engines.random import RandomPrograms
+from stateful_models.engines.readings import LentLists, SingleReadings
 from stateful_models.engines.wrapper import Wrapper
 from stateful_models.trial.hint_names import HintNames
 
@@ -44,6 +45,8 @@ def policy_engines(
         ClearedIsNew(spans),
         Determinism(look, spans),
         HostileHints(names, spans),
+        SingleReadings(spans),
+        LentLists(spans),
         Growth(spans),
         Cost(),
         WithoutHints(spans),

@@ -102,7 +102,7 @@ _FRESH: Final = Capabilities(fresh_reinsertion=True)
 BROKEN_POLICIES: Final[Mapping[type[CachePolicy], Exhibit]] = {
     lookups.Pol1Copy: Exhibit("POL-1", "get gives a copy of the chunk"),
     lookups.Pol1FindsRemoved: Exhibit("POL-1", "get finds a removed key"),
-    lookups.Pol1ForgetsPinned: Exhibit("POL-1", "get finds no pinned key"),
+    lookups.Pol7HidesPinned: Exhibit("POL-7", "get finds no pinned key"),
     lookups.Pol1HidesPending: Exhibit("POL-1", "get finds no pending key"),
     lookups.Pol1EarlierChunk: Exhibit("POL-1", "get gives the chunk of an earlier residence"),
     clocks.Pol1ExpiredIsNotFound: Exhibit("POL-1", "get finds no key whose time is up"),
@@ -234,7 +234,7 @@ BROKEN_POLICIES: Final[Mapping[type[CachePolicy], Exhibit]] = {
     adaptation.Arc3GhostsByTarget: Exhibit("ARC-3", "B2 is trimmed by target", ("POL35",), _ARC),
     adaptation.Arc3ComparesT2: Exhibit("ARC-3", "compares T2 with the target", ("POL34",), _ARC),
     adaptation.Arc3BeyondTheTarget: Exhibit("ARC-3", "T1 keeps its target exactly", (), _ARC),
-    adaptation.Arc3NoGhosts: Exhibit("ARC-3", "victims leave no ghost", ("POL13",), _ARC),
+    adaptation.Arc2NoGhosts: Exhibit("ARC-2", "victims leave no ghost", ("POL13",), _ARC),
     adaptation.Arc4ResidentGhost: Exhibit("ARC-4", "a resident key stays a ghost", (), _ARC),
     adaptation.Arc5HeadFirst: Exhibit("ARC-5", "the head goes first", (), _ARC),
 }

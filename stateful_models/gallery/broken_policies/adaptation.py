@@ -116,7 +116,7 @@ class Arc3BeyondTheTarget(Adaptive):
         return len(self.t1) > int(self.target)
 
 
-class Arc3NoGhosts(Adaptive):
+class Arc2NoGhosts(Adaptive):
     """A victim of T1 leaves without being noted, so that there is nothing to learn from."""
 
     @override
