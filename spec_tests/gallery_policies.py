@@ -1,7 +1,7 @@
 """The kit on its own gallery of policies, in a process with a virtual clock.
 
-`python -m spec_tests.gallery_policies broken|legal SHARD SHARDS` writes a line of JSON each: of a broken
-policy whether it was convicted of what it is wrong in, after how many programs; of a legal one
+`python -m spec_tests.gallery_policies broken|legal SHARD SHARDS` writes a line of JSON for each: of a
+broken policy whether it was convicted of its mistake, and after how many programs; of a legal one
 what it was convicted of, which must be nothing.
 """
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stateful_models.contract import CLAUSES
+from stateful_models.gallery.table import page as gallery_page
 
 ROOT = Path(__file__).resolve().parents[1]
 POLICY_PAGE = ROOT / "docs" / "writing-a-policy.md"
@@ -141,3 +142,7 @@ def test_relative_links_of_a_page_lead_to_files(page: Path) -> None:
         target for target in targets if "://" not in target and not (page.parent / target).is_file()
     ]
     assert missing == []
+
+
+def test_the_page_of_the_gallery_is_made_from_the_gallery() -> None:
+    assert text_of(ROOT / "docs" / "gallery.md") == gallery_page()

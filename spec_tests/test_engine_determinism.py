@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import ClassVar
 
@@ -85,22 +85,6 @@ class Addresses(Fifo):
         return sorted(idle, key=lambda key: id(self.chunks[key]))[:n]
 
 
-class KeepsTheList(Fifo):
-    """Looks at the keys of a miss when somebody has to go."""
-
-    def __init__(self, cache_capacity: int) -> None:
-        super().__init__(cache_capacity)
-        self.missed: Iterable[OffloadKey] = ()
-
-    @override
-    def on_store_miss(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
-        self.missed = keys
-
-    @override
-    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
-        return idle[::-1][:n] if list(self.missed) else idle[:n]
-
-
 @pytest.mark.clause("POL-5")
 @pytest.mark.parametrize(
     ("target", "words"),
@@ -109,7 +93,6 @@ class KeepsTheList(Fifo):
         (Counting, "evicted"),
         (Favourites, "beside another policy"),
         (Addresses, "evicted"),
-        (KeepsTheList, "by a host that empties the lists that it handed over"),
     ],
 )
 def test_what_else_decides_is_found(target: type[Fifo], words: str) -> None:

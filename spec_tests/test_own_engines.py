@@ -44,7 +44,7 @@ def test_backlogs() -> None:
 
 @pytest.mark.clause("SLOT-1")
 def test_damage() -> None:
-    engines.damage(range(12))
+    engines.damage(range(24))
 
 
 @pytest.mark.clause("SPECS-4")

@@ -78,6 +78,7 @@ class Roaming:
             (self._observe, 4),
             (self._err, 1),
             (self._settle, 2.5),
+            (self._visit, 0.4),
             (self._reset, 0.5),
         )
         actions = [action for action, _ in chances]
@@ -232,6 +233,15 @@ class Roaming:
         if chance.random() < 0.8:
             self._gone = [*self._gone, request][-4:]
             self._requests[place] = self._arrive()
+
+    def _visit(self) -> None:
+        """A request of which nothing is known but a load for the host's own use (LOAD-5)."""
+        request, ready = f"v{self._named}", tuple(sorted(self._ready))[:1]
+        self._named += 1
+        self._made += 1
+        self._subject.perform(op.PrepareLoad(request, ready, self._made, internal=True))
+        self._subject.perform(op.CompleteLoad(request, ready, self._made))
+        self._subject.perform(op.FinishRequest(request))
 
     def _look_around(self) -> None:
         self._ready = {key for key in self._every if self._is_ready(key)}

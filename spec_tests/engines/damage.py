@@ -156,6 +156,12 @@ def damages(book: Book) -> Iterator[tuple[str, Callable[[], Undo]]]:
             table[STRANGER] = table.pop(kept[0][0])
             return restore_table
 
+        def add_nothing() -> Undo:
+            table[STRANGER] = {}
+            return restore_table
+
+        if kept and isinstance(kept[0][1], dict):
+            yield "nothing for a stranger", add_nothing
         if kept:
             yield "first lost", lambda: lose(0)
             yield "last lost", lambda: lose(-1)
@@ -201,7 +207,11 @@ def damages(book: Book) -> Iterator[tuple[str, Callable[[], Undo]]]:
 
 def noticed(manager: CPUOffloadingManager) -> Iterator[tuple[str, bool]]:
     """Each damage by name, and whether `check` noticed it. Afterwards all is as before."""
-    for book in list(books(manager)):
+    every = list(books(manager))
+    for record in {id(book.owner): book.owner for book in every}.values():
+        if isinstance(record, RequestAccess):
+            record.check()
+    for book in every:
         for name, do in damages(book):
             undo = do()
             try:

@@ -100,14 +100,33 @@ CALLED_BACK: Final = (
 STRANGER: Final = make_offload_key(b"stranger", 0)
 
 
-class Plan:
-    """One fault: at the `nth` call of `hook` from when it is armed, counted from 0."""
+WITHIN: Final[dict[str, tuple[type[op.Operation], ...]]] = {
+    "mark_evictable": (op.CompleteLoad, op.CompleteStore),
+    "on_request_access": (op.PrepareLoad, op.PrepareStore),
+}
+"""Hooks that several calls of the manager come to, with these."""
 
-    def __init__(self, hook: str, mistake: Mistake, nth: int, call_back: str) -> None:
+
+class Plan:
+    """One fault: at the `nth` call of `hook` from when it is armed, counted from 0.
+
+    `within` names the one call of the manager that counts, None for any.
+    """
+
+    def __init__(
+        self,
+        hook: str,
+        mistake: Mistake,
+        nth: int,
+        call_back: str,
+        within: type[op.Operation] | None = None,
+    ) -> None:
         self.hook = hook
         self.mistake = mistake
         self.left = nth
         self.call_back = call_back
+        self.within = within
+        self.operation: op.Operation | None = None
         self.armed = False
         self.fired = False
         self.raised: BaseException | None = None
@@ -116,6 +135,8 @@ class Plan:
     def is_due(self, hook: str) -> bool:
         """Whether this call of `hook` goes wrong; it is counted."""
         if hook != self.hook or not self.armed:
+            return False
+        if self.within is not None and not isinstance(self.operation, self.within):
             return False
         self.left -= 1
         if self.left >= 0:
@@ -323,6 +344,7 @@ class FaultTrial:
             step = self.compared.call(operation)
             self._check_refused(operation.verb, step.error)
             return step
+        self.plan.operation = operation
         fired = self.plan.fired
         interruption: BaseException | None = None
         try:
@@ -408,7 +430,9 @@ def try_fault(hook: str, mistake: Mistake, seed: int, rounds: int) -> bool:
     first = "touch" if hook == "__init__" else hook
     nth = 0 if mistake in ANSWERS else chance.choice((0, 0, 1))
     call_back = CALLED_BACK[(seed + HOOKS.index(hook)) % len(CALLED_BACK)]
-    plan = Plan(first, mistake, nth, call_back)
+    calls = WITHIN.get(hook)
+    within = None if calls is None else calls[seed % len(calls)]
+    plan = Plan(first, mistake, nth, call_back, within)
     trial = FaultTrial(plan, config)
     roaming = Roaming(trial, seed=seed, prompts=2)
     for _ in range(rounds):

@@ -118,7 +118,7 @@ def engines() -> Iterator[Engine]:
     yield Engine("roaming", lambda: roam(range(4, 30), 150))
     yield Engine("orders", lambda: try_orders(range(12, 120), 300))
     yield Engine("growth", lambda: try_growth(range(2), 3000))
-    yield Engine("damage", lambda: damage(range(12)))
+    yield Engine("damage", lambda: damage(range(24)))
     yield Engine("protocol, long", lambda: try_protocol(range(2, 6), 150))
     yield Engine("backlog", lambda: try_backlogs(range(3)))
     yield Engine("faults", lambda: try_faults(range(1, 4)))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
 from typing_extensions import override
 
-from kvoffload import CachePolicy, OffloadKey, ReqContext
+from kvoffload import CachePolicy
 from stateful_models import operations as op
 from stateful_models.contract import Kind
 from stateful_models.engines.base import Breach, Engine, PolicyTrial
 from stateful_models.engines.comparing import (
+    DETERMINISM,
     Choices,
     begin,
     choice_text,
@@ -22,10 +23,7 @@ from stateful_models.engines.comparing import (
     play_all,
 )
 from stateful_models.engines.samples import drawn_programs
-from stateful_models.policy_subject import PolicySubject
 from stateful_models.programs import Program
-from stateful_models.steps import Result
-from stateful_models.subjects import call_if_there
 
 P = TypeVar("P", bound=CachePolicy)
 
@@ -39,16 +37,15 @@ TIMES_AGAIN: Final = 3
 
 
 class Determinism(Engine):
-    """Plays each program twice in this process, each time on a new policy; then once more for a
-    host that empties the lists that it handed over, and once beside another policy of the kind,
-    that is told of other keys.
+    """Plays each program twice in this process, each time on a new policy, and then once more
+    beside another policy of the kind, that is told of other keys.
 
     `look` names the state outside the object that differs between one run and the next. The clock
     starts again for every run, so that what reads it reads the same; beside another policy, which
     may read it as well, no time passes.
     """
 
-    name: ClassVar[str] = "determinism"
+    name: ClassVar[str] = DETERMINISM
     clauses: ClassVar[tuple[str, ...]] = ("POL-5",)
 
     def __init__(self, look: Look = lambda: lambda: (), durations: tuple[float, ...] = ()) -> None:
@@ -62,7 +59,7 @@ class Determinism(Engine):
             first = _choices(trial, program)
             if any(first.made.values()):
                 trial.tried.add("POL-5")
-            for broken_by in (self._again, self._by_a_thrifty_host, self._beside):
+            for broken_by in (self._again, self._beside):
                 breach = broken_by(trial, program, first)
                 if breach is not None:
                     self._report(trial, program, breach, broken_by)
@@ -92,12 +89,6 @@ class Determinism(Engine):
         self, trial: PolicyTrial[P], program: Program, first: Choices | None = None
     ) -> Breach | None:
         return self._broken_by(trial, program, first, _choices, "when all was done again")
-
-    def _by_a_thrifty_host(
-        self, trial: PolicyTrial[P], program: Program, first: Choices | None = None
-    ) -> Breach | None:
-        when = "by a host that empties the lists that it handed over"
-        return self._broken_by(trial, program, first, _choices_with_emptied_lists, when)
 
     def _beside(
         self, trial: PolicyTrial[P], program: Program, first: Choices | None = None
@@ -173,45 +164,6 @@ def digest_of_choices(trial: PolicyTrial[P], programs: Iterable[Program]) -> str
 
 def _choices(trial: PolicyTrial[P], program: Program) -> Choices:
     return choices_of(play_all(begin(trial, program.capacity), program.operations))
-
-
-class _Emptying(PolicySubject[P]):
-    """Empties the lists that the policy was given as soon as the call is over."""
-
-    @override
-    def _call(self, operation: op.Operation) -> Result:
-        of = self.contexts.of
-        match operation:
-            case op.StoreMiss(request, keys) if self._overrides("on_store_miss"):
-                handed = list(keys)
-                self.policy.on_store_miss(handed, of(request))
-                handed.clear()
-                return None
-            case op.RequestAccess(request, keys):
-                handed = list(keys)
-                call_if_there(self.policy, "on_request_access", (handed, of(request)))
-                handed.clear()
-                return None
-            case _:
-                return super()._call(operation)
-
-    @override
-    def _touch(self, keys: Sequence[OffloadKey], context: ReqContext) -> None:
-        handed = list(keys)
-        super()._touch(handed, context)
-        handed.clear()
-
-
-def _choices_with_emptied_lists(trial: PolicyTrial[P], program: Program) -> Choices:
-    run = begin(trial, program.capacity)
-    run.subject = _Emptying(
-        run.policy,
-        trial.driver,
-        advance_clock=trial.surroundings.advance,
-        make_chunk=trial.surroundings.make_chunk,
-        make_hints=trial.surroundings.make_hints,
-    )
-    return choices_of(play_all(run, program.operations))
 
 
 def _choices_beside(trial: PolicyTrial[P], program: Program) -> Choices:

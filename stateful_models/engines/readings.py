@@ -1,5 +1,5 @@
-"""How keys are handed to hooks: as an iterator, which can be gone through only once (POL-7), or in a
-list that the host uses again (POL-5)."""
+"""How keys are handed to hooks: as an iterator, which can be gone through only once (POL-7), or in
+a list that the host uses again (POL-5)."""
 
 from __future__ import annotations
 
