@@ -1,8 +1,8 @@
 """The kit on its own gallery of policies, in a process with a virtual clock.
 
-`python -m spec_tests.gallery_policies broken|legal SHARD SHARDS` writes a line of JSON for each: of a
-broken policy whether it was convicted of its mistake, and after how many programs; of a legal one
-what it was convicted of, which must be nothing.
+`python -m spec_tests.gallery_policies broken|legal SHARD SHARDS` writes a line of JSON for each: of
+a broken policy whether it was convicted of its mistake, and after how many programs; of a legal
+one what it was convicted of, which must be nothing.
 """
 
 from __future__ import annotations

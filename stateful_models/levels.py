@@ -44,14 +44,14 @@ QUICK: Final = Level(
 )
 CI: Final = Level(
     name="ci",
-    programs=8_000,
+    programs=5_000,
     length=60,
     depth=5,
     laws=300,
     churn=20_000,
     cost_capacity=2_048,
     shrinking=1_000,
-    patience_s=25.0,
+    patience_s=30.0,
 )
 NIGHTLY: Final = Level(
     name="nightly",

@@ -392,6 +392,7 @@ def try_tickets() -> None:
     """A ticket that was never given out is refused by name (DONE-4)."""
     manager, context = CPUOffloadingManager(4), ReqContext("r")
     key = make_offload_key(b"a", 0)
+    refused(lambda: manager.complete_store([key], context, ticket=0), UnknownTicketError)
     stored = manager.prepare_store([key], context)
     ticket = None if stored is None else stored.ticket
     demand(ticket is not None, "no ticket")

@@ -41,6 +41,8 @@ class Orders:
         policy = CachePolicyFactory.get_cache_policy_cls(name)(cache_capacity=capacity)
         if not isinstance(policy, LRUCachePolicy | ARCCachePolicy):
             raise AssertionError(f"{name} is {policy!r}")
+        if policy.cache_capacity != capacity:
+            raise AssertionError(f"{policy.cache_capacity} of {capacity} chunks")
         self.policy = policy
         self.model = ARCModel(capacity) if name == "arc" else LRUModel(capacity)
         self.chunks: dict[OffloadKey, ChunkStatus] = {}

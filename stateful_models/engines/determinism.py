@@ -113,7 +113,7 @@ class Determinism(Engine):
         place = first_difference(first, again)
         if place is None:
             return None
-        outside = self._changed_outside(trial, program)
+        outside = self._changed_outside(trial, program.cut(place + 1))
         expected, seen = choice_text(first.made[place]), choice_text(again.made[place])
         seen = f"{seen} {when}"
         if outside:
@@ -131,14 +131,16 @@ class Determinism(Engine):
     def _changed_outside(self, trial: PolicyTrial[P], program: Program) -> list[str]:
         """What runs change outside the object, in words.
 
-        What one leaves behind may be what the one before left, so that two kinds of runs are tried.
+        What one leaves behind may be what the one before left, so that several kinds are tried.
         """
+        changed: dict[str, None] = {}
+        for end in (len(program) - 1, len(program)):
+            before = self._look()
+            _choices(trial, program.cut(end))
+            changed |= dict.fromkeys(before())
         before = self._look()
-        _choices(trial, program)
-        changed = dict.fromkeys(before())
-        between = self._look()
         nudge(trial)
-        return list(changed | dict.fromkeys(between()))
+        return list(changed | dict.fromkeys(before()))
 
 
 def programs_to_repeat(trial: PolicyTrial[P], durations: tuple[float, ...] = ()) -> list[Program]:

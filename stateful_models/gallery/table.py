@@ -13,15 +13,16 @@ from stateful_models.gallery.public_reports import REPORTS
 _HEAD = """# The gallery
 
 What the kit is shown to catch, and to let go. This page is made from the classes themselves, by
-`python -m stateful_models.gallery`; the tests hold it to them, convict every broken one of its own mistake,
-and no legal one of anything.
+`python -m stateful_models.gallery`; the tests hold it to them, convict every broken one of its own
+mistake, and no legal one of anything.
 
 Any of them can be tried by hand:
 
     kvoffload verify stateful_models.gallery.broken_policies.victims:Pol2PinnedVictim
     kvoffload verify --manager stateful_models.gallery.managers:Store7SlotTwice
 
-The letter behind a clause is the class of the demand that is broken (`kvoffload explain` has them in words).
+The letter behind a clause is the class of the demand that is broken (`kvoffload explain` has them
+in words).
 """
 
 
