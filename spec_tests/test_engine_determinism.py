@@ -146,6 +146,19 @@ def test_a_policy_may_read_the_clock_which_starts_again_for_each_run() -> None:
     assert trial.reach["passing of time"]
 
 
+def test_what_else_decides_may_show_only_when_time_passes() -> None:
+    clock = HandClock()
+
+    class Later(Counting):
+        @override
+        def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+            return super().choose(n, idle) if clock() > 3.0 else idle[:n]
+
+    trial = trial_of(Driver(Later), surroundings=clock.surroundings)
+    Determinism(durations=(5.0,)).run(trial)
+    assert list(trial.breaches) == [("POL-5", Kind.HOST)]
+
+
 class NeverEvicts(Fifo):
     @override
     def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:

@@ -263,7 +263,7 @@ def test_the_declared_bound_counts() -> None:
 def test_what_a_clear_leaves_is_advice() -> None:
     trial = tried(Pol6OldGhosts)
     assert set(trial.breaches) == {("POL-4", Kind.ADVICE)}
-    assert "left after a clear, most of them in `b1`" in trial.notes[0]
+    assert "are still held after it, most of them in `b1`" in trial.notes[0]
 
 
 class Archive(Plain):

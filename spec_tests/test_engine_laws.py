@@ -14,12 +14,14 @@ from kvoffload.policies.arc import ARCCachePolicy
 from kvoffload.policies.lru import LRUCachePolicy
 from spec_tests.tiny_policies import (
     LEGAL,
+    BySecond,
     EverySecond,
     Expiring,
     Fifo,
     HandClock,
     Lru,
     Mru,
+    Reborn,
     SeededRandom,
     trial_of,
 )
@@ -29,12 +31,12 @@ from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import Breach, PolicyTrial
 from stateful_models.engines.claims import CapacityInclusion, Renaming
-from stateful_models.engines.comparing import Law
+from stateful_models.engines.comparing import Choices, Law, first_difference
 from stateful_models.engines.completions import Reinsertion, ReleaseOrder
 from stateful_models.engines.laws import AskedInVain, ClearedIsNew, WithoutHints
 from stateful_models.engines.samples import drawn_programs
 from stateful_models.hosts import PROTOCOLS, VLLM_023, VLLM_030, HostProtocol
-from stateful_models.programs import keys
+from stateful_models.programs import Program, keys
 
 HOST_LAWS: tuple[type[Law], ...] = (AskedInVain, ClearedIsNew)
 CLAIMED: tuple[type[Law], ...] = (Reinsertion, ReleaseOrder, Renaming, CapacityInclusion)
@@ -85,13 +87,16 @@ def test_laws_of_all_hold_for_what_is_merely_odd(
 
 
 @pytest.mark.parametrize("law", [AskedInVain, ClearedIsNew, Reinsertion, Renaming])
-def test_a_policy_may_read_the_clock(law: type[Law]) -> None:
+@pytest.mark.parametrize("target", [Expiring, Reborn, BySecond])
+def test_a_policy_may_read_the_clock(
+    law: type[Law], target: Callable[[int, HandClock], Fifo]
+) -> None:
     clock = HandClock()
 
-    def expiring(cache_capacity: int) -> Expiring:
-        return Expiring(cache_capacity, clock)
+    def reading(cache_capacity: int) -> Fifo:
+        return target(cache_capacity, clock)
 
-    trial = held(law((5.0, 10.0, 10.01, 20.0, 60.0)), expiring, BLIND, clock=clock)
+    trial = held(law((5.0, 10.0, 10.01, 20.0, 45.0, 60.0)), reading, BLIND, clock=clock)
     assert not trial.breaches
     assert trial.reach["passing of time"]
     assert law.clause in trial.tried
@@ -295,6 +300,76 @@ def test_a_removal_that_leaves_traces_is_found(target: type[Fifo]) -> None:
     assert failed
 
 
+class RemembersEvicted(Fifo):
+    """A key that comes back after its eviction stays longer; once it is back that is forgotten."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self.ghosts: set[OffloadKey] = set()
+        self.returned: set[OffloadKey] = set()
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        super().insert(key, chunk, req_context)
+        if key in self.ghosts:
+            self.returned.add(key)
+            self.ghosts.discard(key)
+
+    @override
+    def remove(self, key: OffloadKey) -> None:
+        super().remove(key)
+        self.returned.discard(key)
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        chosen = sorted(idle, key=self.returned.__contains__)[:n]
+        self.ghosts.update(chosen)
+        self.returned.difference_update(chosen)
+        return chosen
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self.ghosts.clear()
+        self.returned.clear()
+
+
+class CountsMisses(RemembersUses):
+    """Misses count, as the policy was told of them; insertions do not."""
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        self.chunks[key] = chunk
+        self.uses.setdefault(key, 0)
+
+    @override
+    def on_store_miss(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
+        for key in keys:
+            self.uses[key] = self.uses.get(key, 0) + 1
+
+
+@pytest.mark.parametrize("target", [RemembersEvicted, CountsMisses])
+def test_what_was_learnt_otherwise_is_no_trace_of_a_removal(target: type[Fifo]) -> None:
+    trial = held(Reinsertion(), target, BLIND)
+    assert not trial.breaches
+    assert "POL-6" in trial.tried
+
+
+def test_a_store_is_not_made_to_fail_if_the_policy_would_be_told_of_it() -> None:
+    b, c, d = keys("b c d")
+    stores = [
+        operation
+        for key in (d, b)
+        for operation in (op.PrepareStore("r", (key,)), op.CompleteStore("r", (key,)))
+    ]
+    program = Program(
+        2, [op.Lookup("r", b), op.Lookup("r", d), *stores, op.PrepareStore("r", (c,))]
+    )
+    trial = trial_of(Driver(CountsMisses), BLIND)
+    assert Reinsertion().broken_by(trial, program) is None
+    assert not trial.reach[Reinsertion.situation]
+
+
 class CompletionIsUse(Fifo):
     @override
     def mark_evictable(self, key: OffloadKey) -> None:
@@ -328,6 +403,21 @@ class StoredFirst(Fifo):
         if key in self.chunks and key not in self.known:
             self.known.add(key)
             self.chunks[key] = self.chunks.pop(key)
+
+
+def test_a_load_that_had_not_begun_does_not_end_later() -> None:
+    a, b, c = keys("a b c")
+    program = Program(
+        2,
+        [
+            op.PrepareStore("r", (a, b)),
+            op.CompleteStore("r", (a, b)),
+            op.CompleteLoad("r", (a,)),
+            op.PrepareLoad("r", (a,)),
+            op.PrepareStore("r", (c,)),
+        ],
+    )
+    assert ReleaseOrder().broken_by(trial_of(Driver(Fifo), BLIND), program) is None
 
 
 def test_the_end_of_a_store_is_no_release() -> None:
@@ -443,6 +533,14 @@ def test_laws_are_left_alone_where_the_same_calls_give_other_victims() -> None:
     ClearedIsNew().run(trial)
     assert trial.programs == 0
     assert trial.notes
+
+
+def test_only_what_went_well_in_both_runs_is_compared() -> None:
+    a, b = (frozenset({key}) for key in keys("a b"))
+    assert first_difference(Choices({1: a, 3: a}, 4), Choices({1: a, 3: b}, 4)) == 3
+    assert first_difference(Choices({1: a, 3: a}, 4), Choices({1: a, 3: b}, 3)) is None
+    assert first_difference(Choices({1: a}, 4), Choices({3: b}, 4)) is None
+    assert first_difference(Choices({1: a}, 4), Choices({1: None}, 4)) == 1
 
 
 def test_programs_are_the_same_for_the_same_seed_only() -> None:

@@ -193,4 +193,25 @@ class Expiring(Fifo):
         self._since.clear()
 
 
+class Reborn(Expiring):
+    """A reset is a birth."""
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self._born = self._clock()
+
+
+class BySecond(Fifo):
+    """In every other second the newest goes."""
+
+    def __init__(self, cache_capacity: int, clock: Callable[[], float]) -> None:
+        super().__init__(cache_capacity)
+        self._clock = clock
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        return idle[::-1][:n] if int(self._clock()) % 2 else idle[:n]
+
+
 LEGAL: tuple[type[Fifo], ...] = (Fifo, Lru, Mru, SeededRandom, EverySecond)

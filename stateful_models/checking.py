@@ -13,7 +13,7 @@ def test_protected_keys_stay() -> None:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeVar
 
@@ -24,7 +24,7 @@ from stateful_models.drivers import Driver, registered
 from stateful_models.engines.runs import Surroundings, run_program
 from stateful_models.invariants import Invariant, PolicyBooks, policy_invariants
 from stateful_models.programs import HostOperation, Program, keys
-from stateful_models.trial.request import Request, Task
+from stateful_models.trial.request import Argument, Request, Task
 from stateful_models.trial.trials import hold_trial
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report
 from stateful_models.trial.wording import program_lines
@@ -72,7 +72,8 @@ def verdict_on(
     clause: str,
     *,
     driver: str | None = None,
-    invariants: tuple[str, ...] = (),
+    invariants: Sequence[str] = (),
+    arguments: Mapping[str, Argument] | None = None,
     profile: str = "vllm",
     level: str = "quick",
     seed: int = 0,
@@ -83,7 +84,16 @@ def verdict_on(
     Targets, drivers and invariants are named as for `kvoffload verify`. Raises UntriableError when
     the target cannot be tried, and KeyError for a clause that its trial does not judge.
     """
-    report = _report(target, driver, invariants, profile, level, seed, manager)
+    report = _report(
+        target,
+        driver,
+        tuple(invariants),
+        tuple(sorted((arguments or {}).items())),
+        profile,
+        level,
+        seed,
+        manager,
+    )
     if report.verdict is Outcome.UNTRIED:
         raise UntriableError(f"{target}: {report.problem}")
     return report.of(clause)
@@ -94,6 +104,7 @@ def _report(
     target: str,
     driver: str | None,
     invariants: tuple[str, ...],
+    arguments: tuple[tuple[str, Argument], ...],
     profile: str,
     level: str,
     seed: int,
@@ -105,6 +116,7 @@ def _report(
             target=target,
             driver=driver,
             invariants=invariants,
+            arguments=dict(arguments),
             profile=Profile(profile),
             level=level,
             seed=seed,

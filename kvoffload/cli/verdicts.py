@@ -87,17 +87,20 @@ def _table(reports: Sequence[Report], names: PolicyNames) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
     table.add_column("target", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for heading in ("held", "broken", "not\nreached", "n/a", "programs", "s"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("held", "con-\nvicting", "re-\nported", "not\nreached", "n/a", "programs", "s"):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=4)
     for report in reports:
+        broken = _of(report, Verdict.BROKEN)
+        convicting = sum(clause.convicts for clause in broken)
         counts = [
-            sum(clause.verdict is verdict for clause in report.clauses) for verdict in _COLUMNS
+            len(_of(report, Verdict.HELD)),
+            convicting,
+            len(broken) - convicting,
+            len(_of(report, Verdict.NOT_REACHED)),
+            len(_of(report, Verdict.NOT_APPLICABLE)),
         ]
-        named = names.short[report.target]
-        if report.arguments:
-            named += f" {' '.join(f'{k}={v}' for k, v in report.arguments.items())}"
         table.add_row(
-            Text(named),
+            Text(f"{names.short[report.target]}{_arguments(report)}"),
             Text(report.verdict.value, style=STYLES[report.verdict]),
             *map(str, counts),
             f"{report.reach.programs:,}",
@@ -106,27 +109,35 @@ def _table(reports: Sequence[Report], names: PolicyNames) -> Table:
     return table
 
 
-_COLUMNS = (Verdict.HELD, Verdict.BROKEN, Verdict.NOT_REACHED, Verdict.NOT_APPLICABLE)
+def _of(report: Report, verdict: Verdict) -> list[ClauseVerdict]:
+    return [clause for clause in report.clauses if clause.verdict is verdict]
+
+
+def _arguments(report: Report) -> str:
+    """What it was built with, where that is not the default."""
+    return "".join(f" {name}={value}" for name, value in report.arguments.items())
 
 
 def _show(console: Console, report: Report) -> None:
+    target = f"{report.target}{_arguments(report)}"
+
     def say(text: str, style: str = "") -> None:
         console.print(Text(in_one_line(text), style=style), soft_wrap=True)
 
     if report.problem:
-        say(f"{report.target} could not be tried: {report.problem}", "yellow")
+        say(f"{target} could not be tried: {report.problem}", "yellow")
         return
-    broken = [clause for clause in report.clauses if clause.verdict is Verdict.BROKEN]
-    for clause in sorted(broken, key=lambda clause: not clause.convicts):
-        _show_broken(console, report, clause)
-    unreached = [clause for clause in report.clauses if clause.verdict is Verdict.NOT_REACHED]
-    if unreached:
-        say(f"{report.target}: not reached")
-        for reason, clauses in _by_reason(unreached):
-            say(f"  {', '.join(clauses)}: {reason}")
+    for clause in sorted(_of(report, Verdict.BROKEN), key=lambda clause: not clause.convicts):
+        _show_broken(console, target, clause)
+    for verdict in (Verdict.NOT_REACHED, Verdict.NOT_APPLICABLE):
+        clauses = _of(report, verdict)
+        if clauses:
+            say(f"{target}: {verdict.value}")
+            for reason, ids in _by_reason(clauses):
+                say(f"  {', '.join(ids)}: {reason}")
     idle = [method for method in report.reach.methods if method.never_ran]
     if idle:
-        say(f"{report.target}: lines of its own that never ran")
+        say(f"{target}: lines of its own that never ran")
         for method in idle:
             say(f"  {method.name}: {', '.join(method.never_ran)}")
     if report.reach.hints_missed:
@@ -142,16 +153,16 @@ def _by_reason(clauses: Iterable[ClauseVerdict]) -> list[tuple[str, list[str]]]:
     return list(found.items())
 
 
-def _show_broken(console: Console, report: Report, clause: ClauseVerdict) -> None:
+def _show_broken(console: Console, target: str, clause: ClauseVerdict) -> None:
     def say(text: str, style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=True)
 
     if clause.convicts:
-        say(f"{report.target} breaks {clause.id}", "bold red")
+        say(f"{target} breaks {clause.id}", "bold red")
     elif clause.known:
-        say(f"{report.target} breaks {clause.id}, as is known", "yellow")
+        say(f"{target} breaks {clause.id}, as is known", "yellow")
     else:
-        say(f"{report.target}: {clause.id} is reported, and does not convict", "yellow")
+        say(f"{target}: {clause.id} is reported, and does not convict", "yellow")
     say(f"  promised: {clause.sentence} (class {clause.kind}, source {clause.source})")
     say(f"  seen: {in_one_line(clause.seen)}")
     if clause.expected:

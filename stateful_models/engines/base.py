@@ -60,6 +60,10 @@ Recheck: TypeAlias = Callable[[Program], Breach | None]
 """Whether a program, perhaps a shorter one, shows the same breach, and how it does then."""
 
 
+class InvariantFailedError(Exception):
+    """An invariant raised instead of judging: nothing that it says or does not say counts."""
+
+
 class Run(Protocol):
     """A program that was played on a new subject, and judged."""
 
@@ -137,6 +141,8 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
         """Report what the invariants found in a run; whether they found anything."""
         for violation in run.violations:
             demand = (violation.clause, violation.kind)
+            if violation.raised:
+                raise InvariantFailedError(violation.message)
             if demand in self.breaches:
                 continue
             program = run.program

@@ -131,16 +131,18 @@ class Determinism(Engine):
     def _changed_outside(self, trial: PolicyTrial[P], program: Program) -> list[str]:
         """What runs change outside the object, in words.
 
-        What one leaves behind may be what the one before left, so that several kinds are tried.
+        What one leaves behind may be what the one before left, so that some end before others.
         """
-        changed: dict[str, None] = {}
-        for end in (len(program) - 1, len(program)):
+        for end in range(len(program), 0, -1):
             before = self._look()
             _choices(trial, program.cut(end))
-            changed |= dict.fromkeys(before())
-        before = self._look()
-        nudge(trial)
-        return list(changed | dict.fromkeys(before()))
+            nudge(trial)
+            between = self._look()
+            _choices(trial, program.cut(end))
+            changed = list(dict.fromkeys((*before(), *between())))
+            if changed:
+                return changed
+        return []
 
 
 def programs_to_repeat(trial: PolicyTrial[P], durations: tuple[float, ...] = ()) -> list[Program]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar, cast
 
 from hypothesis import strategies as st
@@ -53,7 +53,8 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
 
         test_mine = machine_test(TestMine)
 
-    The policy is called as the host of its driver calls it. Without a model (`make_model`) it is
+    The policy is called as the host of its driver calls it, and every request is announced first,
+    with hints that the driver's `contexts` describe, or with wrong ones. Without a model (`make_model`) it is
     held to what its capabilities promise and to what `make_invariants` adds; at the end every pin
     is released, and everything must be evictable. As it is, it tries LRU. Rules can be added, and
     overridden by rules; one that is overridden by a plain method, which Hypothesis would leave
@@ -73,6 +74,8 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
         "reset with work in flight",
         "touch of a key that is not resident",
         "chunk pinned twice",
+        "request with hints",
+        "refused eviction beside pins",
     )
     """What a run must come to; `reach.missing(SITUATIONS)` tells what it did not."""
 
@@ -103,8 +106,8 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
         """Invariants that judge beside the usual; new ones each time, as they keep state."""
         return ()
 
-    @initialize(capacity=st.sampled_from((3, 4, 5, 6, 2, 1)))
-    def start(self, capacity: int) -> None:
+    @initialize(capacity=st.sampled_from((3, 4, 5, 6, 2, 1)), data=st.data())
+    def start(self, capacity: int, data: st.DataObject) -> None:
         """Build the policy, its host and its judge."""
         driver = self.make_driver()
         model = self.make_model(capacity)
@@ -121,15 +124,17 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
         self.may_refuse: bool = driver.capabilities.may_refuse is not None
         self.model: PolicyModel | None = model
         self.requests: Requests = Requests()
+        self.hints: st.SearchStrategy[Mapping[str, object] | None] = (
+            driver.contexts() | st.sampled_from(HINTS)
+        )
         self.over = False
         for slot in range(3):
-            self._place(self.requests[slot], slot)
+            self._place(self.requests[slot], slot, data)
 
     @rule(slot=request_slots, data=st.data())
     def new_request(self, slot: int, data: st.DataObject) -> None:
-        """A request comes with the parameters of its client."""
-        hints = data.draw(st.sampled_from(HINTS) | self.run.subject.driver.contexts())
-        self.play(op.NewRequest(self.requests[slot], hints))
+        """Another request comes, and the one whose place it takes is heard of no more."""
+        self._place(self.requests.replace(slot), slot, data)
 
     @rule(key=st.sampled_from(KEYS))
     def get(self, key: OffloadKey) -> None:
@@ -152,6 +157,19 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
         """Offer a key or two, for which there is likely to be room."""
         few = (KEYS + KEYS)[first : first + number]
         self.play(op.PrepareStore(self.requests[slot], few))
+
+    @precondition(lambda self: self.host.idle)
+    @rule(slot=request_slots, index=st.integers(0, len(KEYS) - 1), more=st.integers(1, 2))
+    def offer_in_vain(self, slot: int, index: int, more: int) -> None:
+        """Enough chunks are idle, but so many of them in the offer that evicting must fail."""
+        idle, room = self.host.idle, self.host.state.free
+        new = [key for key in KEYS if key not in self.host.ref_cnt]
+        lacking = min(more, len(new) - room, len(idle))
+        if lacking > 0:
+            turned = [idle[(index + place) % len(idle)] for place in range(len(idle))]
+            # One fewer than are lacking could go.
+            offered = turned[: len(idle) - lacking + 1]
+            self.play(op.PrepareStore(self.requests[slot], (*offered, *new[: room + lacking])))
 
     @rule()
     def settle(self) -> None:
@@ -188,12 +206,12 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
         """Touch any keys."""
         self.play(op.Touch(self.requests[slot], tuple(keys)))
 
-    @rule(slot=request_slots, replaced=st.booleans())
-    def finish(self, slot: int, replaced: bool) -> None:
+    @rule(slot=request_slots, replaced=st.booleans(), data=st.data())
+    def finish(self, slot: int, replaced: bool, data: st.DataObject) -> None:
         """A request ends, and perhaps makes way for another."""
         self.play(op.FinishRequest(self.requests[slot]))
         if replaced:
-            self._place(self.requests.replace(slot), slot)
+            self._place(self.requests.replace(slot), slot, data)
 
     @precondition(lambda self: len(self.run.played) > 12)
     @rule(dice=st.integers(0, 3))
@@ -214,6 +232,11 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
     def play(self, operation: HostOperation) -> None:
         """Play an operation, and hold what comes of it against everything that is known."""
         self.run.play(operation, KEYS)
+        refused = any(
+            isinstance(step.operation, op.Evict) and step.result is None
+            for step in self.run.played[-1].steps
+        )
+        self.reach.note("refused eviction beside pins", refused and bool(self.host.pinned))
         self._object(self._inside())
 
     def _object(self, inside: str | None) -> None:
@@ -227,7 +250,8 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
                 )
             )
 
-    def _place(self, request: op.RequestId, slot: int) -> None:
+    def _place(self, request: op.RequestId, slot: int, data: st.DataObject) -> None:
+        self.play(op.NewRequest(request, data.draw(self.hints, label=f"hints of {request}")))
         self.play(op.SetPositions(request, Requests.positions(slot)))
 
     def _inside(self) -> str | None:

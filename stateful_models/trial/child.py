@@ -7,10 +7,10 @@ target is.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stdout
 from inspect import isabstract
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from kvoffload import (
     CachePolicy,
@@ -21,15 +21,27 @@ from kvoffload import (
 from kvoffload.errors import KVOffloadError
 from stateful_models.account import Account
 from stateful_models.drivers import Driver, RegisteredDriver
-from stateful_models.engines.base import PolicyTrial
+from stateful_models.engines.base import InvariantFailedError, PolicyTrial
 from stateful_models.engines.determinism import digest_of_choices, programs_to_repeat
 from stateful_models.engines.manager_runs import usual_invariants
 from stateful_models.engines.runs import Surroundings
+from stateful_models.engines.samples import MAX_EXAMPLES, examples
 from stateful_models.engines.suites import manager_engines, policy_engines
-from stateful_models.invariants import Invariant, PolicyBooks, policy_invariants
+from stateful_models.invariants import Finding, Invariant, PolicyBooks, policy_invariants
+from stateful_models.invariants.base import Books
 from stateful_models.levels import LEVELS
 from stateful_models.loading import TargetError, describe, find, find_class
 from stateful_models.manager_drivers import REFERENCE, ManagerDriver, ManagerOptions
+from stateful_models.operations import (
+    AdvanceClock,
+    HostEvent,
+    ManagerOperation,
+    NewRequest,
+    Operation,
+    PolicyOperation,
+    SetPositions,
+)
+from stateful_models.steps import Step
 from stateful_models.trial.clock import VirtualClock, draws_around, durations_used, real_monotonic
 from stateful_models.trial.coverage import OwnLines
 from stateful_models.trial.hint_names import HintNames
@@ -37,7 +49,7 @@ from stateful_models.trial.leaks import OutsideState
 from stateful_models.trial.managers import try_manager
 from stateful_models.trial.policies import try_policy
 from stateful_models.trial.process import ChildChannel
-from stateful_models.trial.reports import Observed, Settings
+from stateful_models.trial.reports import Observed, OwnPromise, Settings
 from stateful_models.trial.request import (
     Answer,
     Digest,
@@ -52,6 +64,7 @@ from stateful_models.trial.verdicts import MethodReach, Report
 
 T = TypeVar("T")
 DriverT = TypeVar("DriverT")
+BooksT = TypeVar("BooksT", bound=Books)
 Proceed: TypeAlias = Callable[[str, float], None]
 
 CALL_PATIENCE_S: Final = 1.0
@@ -60,6 +73,9 @@ PROGRESS_S: Final = 0.2
 SAMPLE_CAPACITY: Final = 4
 OWN_MANAGERS: Final = ("cpu", "CPUOffloadingManager", "kvoffload:CPUOffloadingManager")
 """How the manager of this project is named."""
+POLICY_CALLS: Final = (PolicyOperation, NewRequest, SetPositions, AdvanceClock, HostEvent)
+MANAGER_CALLS: Final = (ManagerOperation, AdvanceClock, HostEvent)
+"""Of what an invariant of each kind of subject can be told."""
 REQUIRED: Final = ("get", "insert", "remove", "touch", "evict", "clear")
 """What every policy has, whether it derives from `CachePolicy` or not."""
 
@@ -85,6 +101,8 @@ def main() -> None:
                 answer: Answer = _answer(request, clock, proceed)
             except TargetError as error:
                 answer = Untriable(str(error))
+            except InvariantFailedError as error:
+                answer = Untriable(f"an invariant failed: {error}")
         channel.send(encode_answer(answer))
 
 
@@ -97,13 +115,14 @@ def _answer(request: Request, clock: VirtualClock, proceed: Proceed) -> Report |
     if lacking:
         raise TargetError(f"{request.target}: no policy, for it lacks {', '.join(lacking)}")
     watched = _Watched(request, clock, driver.target, sample)
-    own: list[Callable[[], Invariant[PolicyBooks]]] = [
-        find_invariant(name) for name in request.invariants
+    own: list[OwnInvariant[PolicyBooks]] = [
+        OwnInvariant(find_invariant(name, POLICY_CALLS)) for name in request.invariants
     ]
+    check_events(request, driver, sample)
 
     def make_invariants(capacity: int) -> Sequence[Invariant[PolicyBooks]]:
         usual = policy_invariants(driver.capabilities, capacity, driver.host)
-        return [*usual, *(make() for make in own)]
+        return [*usual, *(one.make() for one in own)]
 
     if request.task is Task.DIGEST:
         trial = PolicyTrial(
@@ -126,6 +145,7 @@ def _answer(request: Request, clock: VirtualClock, proceed: Proceed) -> Report |
         on_progress=proceed,
         now=real_monotonic,
         observe=watched.observe,
+        own=[one.promise for one in own],
     )
 
 
@@ -135,18 +155,19 @@ def _manager_report(request: Request, clock: VirtualClock, proceed: Proceed) -> 
     if not isinstance(sample, OffloadingManager):
         raise TargetError(f"{request.target}: no manager, for it is no OffloadingManager")
     watched = _Watched(request, clock, driver.target, sample)
-    own: list[Callable[[], Invariant[Account]]] = [
-        find_invariant(name) for name in request.invariants
+    own: list[OwnInvariant[Account]] = [
+        OwnInvariant(find_invariant(name, MANAGER_CALLS)) for name in request.invariants
     ]
     return try_manager(
         driver,
         manager_engines(watched.durations),
         watched.settings,
-        make_invariants=usual_invariants(driver.capabilities, lambda: [make() for make in own]),
+        make_invariants=usual_invariants(driver.capabilities, lambda: [one.make() for one in own]),
         surroundings=watched.surroundings,
         on_progress=proceed,
         now=real_monotonic,
         observe=watched.observe,
+        own=[one.promise for one in own],
     )
 
 
@@ -181,6 +202,7 @@ class _Watched:
             known=frozenset(request.known),
             driver=request.driver,
             invariants=request.invariants,
+            manager=request.task is Task.MANAGER,
             environment=request.environment,
             arguments=request.arguments,
         )
@@ -266,16 +288,62 @@ def _callable(target: str) -> Any:
     return found
 
 
-def find_invariant(name: str) -> Any:
+def check_events(request: Request, driver: Driver[CachePolicy], sample: CachePolicy) -> None:
+    """Raise TargetError if an extra call of the host is of a method that the policy lacks."""
+    events = driver.host_events()
+    if events is None or type(driver).perform_event is not Driver.perform_event:
+        return
+    for event in examples(events, MAX_EXAMPLES, request.seed):
+        if not callable(getattr(sample, event.name, None)):
+            raise TargetError(
+                f"{request.driver}: host_events has {event.name}, and {request.target} has no "
+                "such method"
+            )
+
+
+class OwnInvariant(Generic[BooksT]):
+    """An invariant of the author's own, which is made anew for every run and counted."""
+
+    def __init__(self, cls: type[Invariant[BooksT]]) -> None:
+        self._cls = cls
+        promise = (cls.__doc__ or "").strip().partition("\n")[0]
+        self.promise = OwnPromise(cls.__name__, tuple(cls.clauses), promise)
+
+    def make(self) -> Invariant[BooksT]:
+        """A new one, whose judgements count."""
+        invariant = self._cls()
+        judge = invariant.judge
+
+        def counted(step: Step, books: BooksT) -> Iterable[Finding]:
+            self.promise.judged += 1
+            return judge(step, books)
+
+        # Its class stays what it is, for reports name it.
+        try:
+            vars(invariant)["judge"] = counted
+        except TypeError:
+            self.promise.judged += 1
+        return invariant
+
+
+def find_invariant(name: str, calls: tuple[type[Operation], ...]) -> Any:
     """What makes the invariant of this name, built once to see that it can be.
 
-    Raises TargetError.
+    Raises TargetError, also where it is concerned with no call that its subject gets.
     """
     found = find_class(name)
     if not issubclass(found, Invariant):
         raise TargetError(f"{name}: not a subclass of stateful_models' Invariant")
     if isabstract(found):
         raise TargetError(f"{name}: it lacks {', '.join(sorted(found.__abstractmethods__))}")
+    concerns = found.concerns
+    if concerns and not any(
+        issubclass(call, concerns) or issubclass(each, call) for call in calls for each in concerns
+    ):
+        told = ", ".join(each.__name__ for each in concerns)
+        raise TargetError(
+            f"{name}: it is concerned with {told} only, which its subject is never called with"
+        )
     try:
         found()
     except Exception as error:

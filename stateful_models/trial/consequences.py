@@ -31,8 +31,17 @@ class _DamageError(Exception):
     """Nothing was raised, and something is wrong for good."""
 
 
-def consequence(driver: Driver[P], program: Program, surroundings: Surroundings = PLAIN) -> str:
-    """What happens in vLLM 0.33 when a scheduler does this, in words."""
+def consequence(
+    driver: Driver[P],
+    program: Program,
+    surroundings: Surroundings = PLAIN,
+    *,
+    safety: bool = False,
+) -> str:
+    """What happens in vLLM 0.33 when a scheduler does this, in words.
+
+    `safety`: what is broken is a demand of safety, so that what does not show yet will.
+    """
     surroundings.restart()
     try:
         policy = driver.build(program.capacity)
@@ -54,7 +63,7 @@ def consequence(driver: Driver[P], program: Program, surroundings: Surroundings 
                 f"{type(error).__name__} comes out of {manager.calling}: nothing catches it, the "
                 "scheduler step dies with it"
             )
-    return manager.in_the_end()
+    return manager.in_the_end(safety=safety)
 
 
 class _Believer(Generic[P]):
@@ -136,13 +145,18 @@ class _Believer(Generic[P]):
                     "nothing is said: whoever loads one may read the bytes of the other"
                 )
 
-    def in_the_end(self) -> str:
+    def in_the_end(self, *, safety: bool) -> str:
         """What is left, when nothing was raised and nothing is shared."""
         found = {chunk.chunk_id for key in self._universe if (chunk := self._get(key))}
         lost = set(range(self._allocated)) - set(self._free) - found
         if lost:
             slots = ", ".join(map(str, sorted(lost)))
             return f"slot {slots} is in no use and never free again: the cache is smaller for good"
+        if safety:
+            return (
+                "nothing is raised yet; but what the policy keeps and what its manager believes "
+                "are no longer the same, and sooner or later a slot is lost or shared"
+            )
         if self._refused:
             return "the store is dropped although there was room: hits are lost, nothing breaks"
         return "nothing breaks at once: other choices are made than promised, and hits are lost"
@@ -210,6 +224,11 @@ class _Believer(Generic[P]):
         if self._num_evictable < 0:
             raise _EngineDiedError("AssertionError in prepare_store (idle chunks below 0): it dies")
         for key, chunk in pairs:
+            if self._pins[key]:
+                raise _DamageError(
+                    f"slot {chunk.chunk_id} is given away while {key_text(key)} is read from it: "
+                    "wrong bytes, and an AssertionError when the load completes"
+                )
             self._free.append(chunk.chunk_id)
             if key in offer:
                 raise _DamageError(f"{key_text(key)}, which the request offered, is gone")

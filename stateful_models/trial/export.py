@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
 
@@ -14,10 +15,7 @@ def test_{name}_keeps(clause: str) -> None:
     verdict = verdict_on(
         {target!r},
         clause,
-        level={level!r},
-        profile={profile!r},
-        seed={seed},
-    )
+{options}    )
     assert not verdict.convicts, "\\n".join([verdict.sentence, verdict.seen, *verdict.program])
 '''
 
@@ -28,15 +26,20 @@ def export_tests(reports: Iterable[Report]) -> str:
     imports = {"import pytest"}
     own: list[str] = []
     bodies: list[str] = []
+    names: Counter[str] = Counter()
     for report in tried:
+        name = _name(report)
+        names[name] += 1
+        if names[name] > 1:
+            name = f"{name}_{names[name]}"
         for clause in report.convictions:
             lines, body = _parts(clause)
             own += [line for line in lines if line not in own]
             if body:
-                bodies.append(body.replace("def test_", f"def test_{_name(report)}_", 1))
-        bodies.append(_contract(report))
-    names = ["verdict_on"] if not any("check_policy" in body for body in bodies) else _NAMES
-    kit = f"from stateful_models.checking import {', '.join(names)}"
+                bodies.append(body.replace("def test_", f"def test_{name}_", 1))
+        bodies.append(_contract(report, name))
+    used = ["verdict_on"] if not any("check_policy" in body for body in bodies) else _NAMES
+    kit = f"from stateful_models.checking import {', '.join(used)}"
     head = '"""The contract of KV-cache offloading, as tests."""\n\n'
     packages = "\n".join([*sorted(imports), "", *(line for line in own if line != kit)])
     return f"{head}{packages.rstrip()}\n{kit}\n{''.join(bodies)}"
@@ -52,7 +55,7 @@ def _parts(clause: ClauseVerdict) -> tuple[list[str], str]:
     return lines, f"\n\n{body}\n" if body else ""
 
 
-def _contract(report: Report) -> str:
+def _contract(report: Report, name: str) -> str:
     clauses = tuple(
         clause.id
         for clause in report.clauses
@@ -60,12 +63,25 @@ def _contract(report: Report) -> str:
     )
     return _CONTRACT.format(
         clauses=clauses,
-        name=_name(report),
+        name=name,
         target=report.target,
-        level=report.level,
-        profile=report.profile,
-        seed=report.seed,
+        options="".join(f"        {name}={value!r},\n" for name, value in _options(report)),
     )
+
+
+def _options(report: Report) -> Iterator[tuple[str, object]]:
+    """How the trial was held, as far as it was not by default."""
+    if report.driver is not None:
+        yield "driver", report.driver
+    if report.invariants:
+        yield "invariants", list(report.invariants)
+    if report.arguments:
+        yield "arguments", dict(report.arguments)
+    if report.manager:
+        yield "manager", True
+    yield "profile", report.profile
+    yield "level", report.level
+    yield "seed", report.seed
 
 
 def _name(report: Report) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from kvoffload import OffloadingManager
@@ -11,7 +11,7 @@ from stateful_models.engines.manager_runs import MakeManagerInvariants
 from stateful_models.engines.managers import MANAGER_SITUATIONS, ManagerEngine, ManagerTrial
 from stateful_models.engines.runs import PLAIN, Surroundings
 from stateful_models.manager_drivers import ManagerDriver
-from stateful_models.trial.reports import Findings, Observed, Reporter, Settings, Shown
+from stateful_models.trial.reports import Findings, Observed, OwnPromise, Reporter, Settings, Shown
 from stateful_models.trial.scope import Scope
 from stateful_models.trial.verdicts import Report
 from stateful_models.trial.wording import plain_lines, program_lines
@@ -34,6 +34,7 @@ def try_manager(
     on_progress: Callable[[str, float], None] = lambda engine, share: None,
     now: Callable[[], float],
     observe: Callable[[], Observed] = Observed,
+    own: Sequence[OwnPromise] = (),
 ) -> Report:
     """Run the engines that judge a wanted clause, and say what is known of each clause."""
     begun = now()
@@ -68,6 +69,7 @@ def try_manager(
         not_applicable=lambda scope: "",
         show=show,
         observed=observe(),
+        own=own,
     )
     return reporter.report(host="vLLM 0.33", seconds=now() - begun)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from kvoffload import CachePolicy
+from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import Breach, Engine, PolicyTrial
 from stateful_models.engines.runs import PLAIN, MakeInvariants, Surroundings, run_program
 from stateful_models.trial.consequences import consequence
-from stateful_models.trial.reports import Findings, Observed, Reporter, Settings, Shown
+from stateful_models.trial.reports import Findings, Observed, OwnPromise, Reporter, Settings, Shown
 from stateful_models.trial.scope import POLICY_SCOPE, Scope
 from stateful_models.trial.verdicts import Report
 from stateful_models.trial.wording import Named, plain_lines, policy_test_text, program_lines
@@ -28,6 +29,7 @@ def try_policy(
     on_progress: Callable[[str, float], None] = lambda engine, share: None,
     now: Callable[[], float],
     observe: Callable[[], Observed] = Observed,
+    own: Sequence[OwnPromise] = (),
 ) -> Report:
     """Run the engines that judge a wanted clause, and say what is known of each clause."""
     begun = now()
@@ -64,9 +66,12 @@ def try_policy(
             return Shown()
         run = run_program(driver, program, make_invariants, surroundings=surroundings)
         shown = any(found.clause == breach.clause for found in run.violations)
+        lines = program_lines(run.played, run.violations) if shown else plain_lines(program)
+        chunks = "1 chunk" if program.capacity == 1 else f"{program.capacity} chunks"
+        watched = ", looked up after each operation" if program.watchful else ""
         return Shown(
-            program_lines(run.played, run.violations) if shown else plain_lines(program),
-            consequence(driver, program, surroundings),
+            (f"     a cache of {chunks}{watched}", *lines),
+            consequence(driver, program, surroundings, safety=breach.kind is Kind.SAFETY),
             policy_test_text(breach.clause, named(breach), program, breach.message)
             if shown
             else "",
@@ -79,5 +84,6 @@ def try_policy(
         not_applicable=not_applicable,
         show=show,
         observed=observe(),
+        own=own,
     )
     return reporter.report(host=driver.host.name, seconds=now() - begun)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, TypeVar
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from stateful_models.contract import CLAUSES, Kind, Profile
 from stateful_models.engines.base import Breach, Run, Trial
@@ -44,6 +44,7 @@ class Settings:
     known: frozenset[str] = frozenset()
     driver: str | None = None
     invariants: Sequence[str] = ()
+    manager: bool = False
     environment: Mapping[str, str] = field(factory=dict)
     arguments: Mapping[str, object] = field(factory=dict)
 
@@ -68,6 +69,16 @@ class Shown:
     lines: tuple[str, ...] = ()
     consequence: str = ""
     test: str = ""
+
+
+@define
+class OwnPromise:
+    """An invariant of the author's own, and how often it was asked to judge in all runs."""
+
+    name: str
+    clauses: tuple[str, ...]
+    promise: str
+    judged: int = 0
 
 
 @frozen
@@ -104,6 +115,7 @@ class Reporter:
     not_applicable: Callable[[Scope], str]
     show: Callable[[Breach], Shown]
     observed: Observed = Observed()
+    own: Sequence[OwnPromise] = ()
 
     def report(self, *, host: str, seconds: float) -> Report:
         """The report on everything that was wanted."""
@@ -119,6 +131,7 @@ class Reporter:
             if breach.clause not in self.scopes
             and (breach.clause not in CLAUSES or settings.wants(breach.clause))
         ]
+        clauses += self._own_that_held()
         convicted = any(clause.convicts for clause in clauses)
         stale = settings.known - {clause.id for clause in clauses if clause.known}
         notes = [
@@ -142,8 +155,32 @@ class Reporter:
             seed=settings.seed,
             environment=settings.environment,
             arguments=settings.arguments,
+            driver=settings.driver,
+            invariants=tuple(settings.invariants),
+            manager=settings.manager,
             notes=(*findings.notes, *notes),
         )
+
+    def _own_that_held(self) -> list[ClauseVerdict]:
+        """Clauses of the author's own that nothing was found against."""
+        broken = {breach.clause for breach in self.findings.breaches}
+        verdicts: list[ClauseVerdict] = []
+        for own in self.own:
+            for clause in own.clauses:
+                if clause in broken or clause in CLAUSES:
+                    continue
+                met = own.judged > 0
+                verdicts.append(
+                    ClauseVerdict(
+                        id=clause,
+                        kind=Kind.CLAIM.value,
+                        source=own.name,
+                        verdict=Verdict.HELD if met else Verdict.NOT_REACHED,
+                        sentence=own.promise,
+                        reason="" if met else "no call that it is concerned with came about",
+                    )
+                )
+        return verdicts
 
     def _verdict(self, clause: str, scope: Scope) -> ClauseVerdict:
         breaches = [breach for breach in self.findings.breaches if breach.clause == clause]

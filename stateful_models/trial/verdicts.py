@@ -107,6 +107,9 @@ class Report:
     seed: int = 0
     environment: Mapping[str, str] = field(factory=dict)
     arguments: Mapping[str, object] = field(factory=dict)
+    driver: str | None = None
+    invariants: tuple[str, ...] = ()
+    manager: bool = False
     notes: tuple[str, ...] = ()
     problem: str = ""
 
