@@ -1,5 +1,6 @@
 """The engine that plays every program over a tiny universe."""
 
+import re
 from collections.abc import Hashable, Iterable, Iterator, Set
 from typing import ClassVar
 
@@ -59,7 +60,7 @@ def tried(cls: type[CachePolicy], capabilities: Capabilities = NONE) -> PolicyTr
     ("cls", "capabilities", "claims"),
     [
         (LRUCachePolicy, BUILT_IN["lru"], {"LRU-1", "LRU-2"}),
-        (ARCCachePolicy, BUILT_IN["arc"], {"ARC-1", "ARC-2", "ARC-3", "ARC-5"}),
+        (ARCCachePolicy, BUILT_IN["arc"], {"ARC-1", "ARC-2", "ARC-3", "ARC-4", "ARC-5"}),
         (Plain, NONE, set[str]()),
     ],
 )
@@ -77,8 +78,9 @@ def test_what_is_right_is_acquitted_and_everything_was_tried(
         "finished request",
     )
     assert trial.reach.missing(reached) == []
-    assert [note[-1] for note in trial.notes] == ["3", "3", "2"]
-    assert all("programs, cut at depth" in note for note in trial.notes)
+    for world, note, depth in zip(WORLDS, trial.notes, (3, 3, 2), strict=True):
+        told = f"exhaustive: {world.name}: every program of up to {depth} steps: "
+        assert re.fullmatch(re.escape(told) + r"[\d,]+", note), note
 
 
 @pytest.mark.parametrize(
@@ -192,9 +194,9 @@ def test_with_a_canonical_state_the_enumeration_comes_to_its_end() -> None:
     trial = trial_of(Keyed(Plain), programs=QUICK.programs)
     Exhaustive().run(trial)
     assert trial.breaches == {}
-    assert trial.notes[0].startswith(f"exhaustive: {WORLDS[0].name}, closed: ")
+    assert trial.notes[0].startswith(f"exhaustive: {WORLDS[0].name}: closed: all ")
     # A larger universe does not come to its end within the budget of this level, and says so.
-    assert trial.notes[1].startswith(f"exhaustive: {WORLDS[1].name}, cut at ")
+    assert "cut for lack of budget" in trial.notes[1]
 
 
 class TiresOfReading(Plain):
@@ -238,13 +240,43 @@ def ticking(step: float) -> Iterator[float]:
         now += step
 
 
-def test_it_stops_when_the_patience_of_the_level_ends_and_says_so() -> None:
-    trial = trial_of(Driver[CachePolicy](Plain))
-    clock = ticking(0.1)
+def hurried(cls: type[CachePolicy], step: float) -> PolicyTrial[CachePolicy]:
+    """A trial in which time passes by `step` whenever the clock is read."""
+    trial = trial_of(Driver[CachePolicy](cls))
+    clock = ticking(step)
     trial.now = lambda: next(clock)
     Exhaustive().run(trial)
+    return trial
+
+
+def test_it_stops_when_the_patience_of_the_level_ends_and_says_so() -> None:
+    trial = hurried(Plain, 0.1)
     assert trial.programs < 100
-    assert all("cut within depth" in note for note in trial.notes)
+    assert all("for lack of time (" in note for note in trial.notes)
+
+
+def test_every_world_has_its_share_of_the_patience_and_what_is_left_of_others() -> None:
+    # A reading of the clock after each program, and one or two between worlds.
+    step = QUICK.patience_s / 600
+    trial = hurried(Plain, step)
+    numbers = [
+        [int(number.replace(",", "")) for number in re.findall(r"[\d,]+(?=, for lack|$)", note)]
+        for note in trial.notes
+    ]
+    (first,), (second,), (third,) = numbers
+    # The first world came to its end early, and the second had what it left.
+    assert "every program of up to 3 steps: " in trial.notes[0]
+    assert "every program of up to 2 steps; of those of 3 steps only" in trial.notes[1]
+    assert first < 200 < trial.programs - first - third
+    assert second > 0
+    # The last has its share whatever came before, and that was enough.
+    assert f"every program of up to 2 steps: {third}" in trial.notes[2]
+
+
+def test_where_not_one_depth_is_completed_it_says_so() -> None:
+    trial = hurried(Plain, QUICK.patience_s)
+    assert all("no depth was completed; of those of 1 step only 1" in n for n in trial.notes)
+    assert len(trial.notes) == len(WORLDS)
 
 
 class Busy(Driver[CachePolicy]):

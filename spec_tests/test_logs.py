@@ -612,6 +612,23 @@ def test_a_damaged_log_is_refused_with_its_file_and_line(what: str, tmp_path: Pa
     assert str(raised.value).startswith(str(path))
 
 
+@pytest.mark.parametrize(
+    ("carried", "values", "told"),
+    [({"lane": "fast"}, False, True), ({"lane": "fast"}, True, False), (None, False, False)],
+)
+def test_a_report_says_where_hints_are_types(
+    carried: dict[str, object] | None, values: bool, told: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "log"
+    with CallLog.to(path, hints=values) as log:
+        watched = watch(CPUOffloadingManager(4), num_chunks=4, observers=[log])
+        watched.on_new_request(ReqContext("hinted", carried))
+    report = judge_log(path)
+    assert report.hints_are_types is told
+    text = "hints are types: an invariant that reads hints cannot judge them"
+    assert (text in str(report)) is told
+
+
 def test_a_log_that_ends_in_the_middle_of_a_line_is_judged_up_to_it(tmp_path: Path) -> None:
     path = tmp_path / "log"
     recorded(path, Look1PendingIsHit, rounds=60)

@@ -1,10 +1,12 @@
 """The machines find what is broken: a machine that cannot fail proves nothing."""
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import pytest
 from hypothesis import Phase, settings
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+from hypothesis.strategies import SearchStrategy
 from typing_extensions import override
 
 from kvoffload import (
@@ -17,14 +19,19 @@ from kvoffload import (
 )
 from kvoffload.policies.arc import ARCCachePolicy
 from kvoffload.policies.lru import LRUCachePolicy
+from stateful_models import operations as op
+from stateful_models.drivers import Driver
 from stateful_models.gallery import BREAKS
+from stateful_models.gallery.broken_policies.base import Plain
 from stateful_models.machines import (
     ARCPolicyMachine,
     LRUManagerMachine,
     LRUPolicyMachine,
     ManagerConfig,
     PolicyMachine,
+    machine_test,
 )
+from stateful_models.machines.testing import rule_names
 from stateful_models.models import LRUModel, PolicyModel
 
 # Finding is enough here; making the program short would take most of the time.
@@ -130,6 +137,106 @@ def test_the_policy_machine_convicts_without_a_model(
             return policy_cls(cache_capacity=capacity)
 
     assert objection(Machine).startswith(clause)
+
+
+class TakesPinsWhenShort(Plain):
+    """Right while there are enough idle chunks; where there are not, pinned ones go as well."""
+
+    @override
+    def evict(self, n: int, protected: Set[OffloadKey]) -> Victims | None:
+        victims = super().evict(n, protected)
+        if victims is not None:
+            return victims
+        # All but those that are still being stored.
+        left = [key for key, c in self.chunks.items() if c.ref_cnt >= 0 and key not in protected]
+        if len(left) < n:
+            return None
+        return [(key, self.chunks.pop(key)) for key in left[:n]]
+
+
+class NeverReadsPriority(Plain):
+    """Takes a priority of any client for a number."""
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        hints = req_context.kv_transfer_params
+        if hints is not None and isinstance(hints.get("priority", 0), str):
+            raise TypeError("a priority is a number")
+        super().insert(key, chunk, req_context)
+
+
+@pytest.mark.parametrize(
+    ("policy_cls", "clause", "message"),
+    [
+        (TakesPinsWhenShort, "POL-2", "is pinned"),
+        (NeverReadsPriority, "POL-7", "a priority is a number"),
+    ],
+)
+def test_the_usual_number_of_examples_finds_what_few_situations_show(
+    policy_cls: type[CachePolicy], clause: str, message: str
+) -> None:
+    """As many as the profile `ci` has, whatever profile this runs under."""
+
+    class Machine(PolicyMachine[CachePolicy]):
+        @override
+        def make_policy(self, capacity: int) -> CachePolicy:
+            return policy_cls(cache_capacity=capacity)
+
+    ci = settings.get_profile("ci")
+    with pytest.raises(AssertionError, match=message) as caught:
+        machine_test(Machine, settings=ci)()
+    assert str(caught.value).startswith(clause)
+
+
+def test_any_rule_can_be_left_out() -> None:
+    for name in rule_names(PolicyMachine):
+        machine_test(
+            PolicyMachine,
+            without=[name],
+            settings=settings(max_examples=2, stateful_step_count=20),
+        )()
+
+
+class OpensAtOnce(Driver[CachePolicy]):
+    """Remembers what its requests carried when they began."""
+
+    def __init__(self) -> None:
+        super().__init__(LRUCachePolicy)
+        self.started: list[tuple[str, object]] = []
+
+    @override
+    def contexts(self) -> SearchStrategy[Mapping[str, object] | None]:
+        return st.fixed_dictionaries({"lane": st.sampled_from(["fast", "slow"])})
+
+    @override
+    def request_started(self, policy: CachePolicy, context: ReqContext) -> None:
+        hints = context.kv_transfer_params
+        self.started.append((context.req_id, None if hints is None else hints.get("lane")))
+
+
+def test_every_request_is_announced_once_with_hints_of_the_driver_or_wrong_ones() -> None:
+    drivers: list[OpensAtOnce] = []
+
+    class Machine(PolicyMachine[CachePolicy]):
+        @override
+        def make_driver(self) -> Driver[CachePolicy]:
+            drivers.append(OpensAtOnce())
+            return drivers[-1]
+
+        @override
+        def _place(self, request: op.RequestId, slot: int, data: st.DataObject) -> None:
+            before = len(drivers[-1].started)
+            super()._place(request, slot, data)
+            assert [name for name, _ in drivers[-1].started[before:]] == [request]
+
+    machine_test(Machine, settings=settings.get_profile("ci"))()
+    for driver in drivers:
+        names = [name for name, _ in driver.started]
+        assert len(names) == len(set(names)) >= 3
+    lanes = [lane for driver in drivers for _, lane in driver.started]
+    assert {"fast", "slow", None} <= set(lanes)
+    # A share of requests that no one may call rare.
+    assert sum(lane is not None for lane in lanes) > len(lanes) / 4
 
 
 class TouchesBackwards(LRUCachePolicy):

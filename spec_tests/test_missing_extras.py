@@ -46,7 +46,7 @@ def test_a_missing_library_is_named_with_its_extra(module: str, library: str, ex
 @pytest.mark.parametrize(
     ("module", "library"),
     [
-        ("stateful_models.machines", "stateful_models.models"),
+        ("stateful_models.machines", "stateful_models.machines.attempts"),
         ("kvoffload.prometheus", "prometheus_client.registry"),
     ],
 )

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TypedDict
@@ -42,7 +43,7 @@ def shard(kind: str, number: int) -> list[Tried]:
 
 def gallery(kind: str) -> Mapping[str, Tried]:
     with ThreadPoolExecutor(SHARDS) as pool:
-        parts = pool.map(lambda number: shard(kind, number), range(SHARDS))
+        parts = pool.map(partial(shard, kind), range(SHARDS))
     return {tried["name"]: tried for part in parts for tried in part}
 
 

@@ -63,17 +63,58 @@ def test_its_tests_pass(project: Path, built: Built) -> None:
     assert "3 passed" in done.stdout
 
 
+PLUGIN = ("-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "stateful_models.plugin")
+TRIAL = ("--kvoffload-driver", "lanes_driver:LanesDriver", "--kvoffload-policy")
+
+
 def test_the_plugin_gives_a_test_for_each_clause(project: Path, built: Built) -> None:
-    trial = ("--kvoffload-policy", "lanes:WithoutLanes", "--kvoffload-driver")
-    done = run(
-        project,
-        built,
-        *("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "-p", "stateful_models.plugin"),
-        *(*trial, "lanes_driver:LanesDriver", "--deselect", "test_lanes.py"),
-    )
+    trial = (*PLUGIN, *TRIAL, "lanes:WithoutLanes")
+    done = run(project, built, *trial, "--deselect", "test_lanes.py")
     assert done.returncode == 1, done.stdout
     assert "1 failed" in done.stdout
     assert "POL-2 (S, 0.33): Evicting returns distinct, unprotected" in done.stdout
     assert "is protected" in done.stdout
     assert "vLLM 0.33 then:" in done.stdout
-    assert "PASSED lanes:WithoutLanes::POL-1" in done.stdout
+    assert "PASSED lanes:WithoutLanes::POL-1\n" in done.stdout
+    assert "FAILED lanes:WithoutLanes::POL-2 " in done.stdout
+    assert "collected 0 items" not in done.stdout
+
+
+def test_a_test_of_the_plugin_is_run_again_by_its_id(project: Path, built: Built) -> None:
+    trial = (*PLUGIN, *TRIAL, "lanes:WithoutLanes", "--kvoffload-policy", "lanes:TwoLanes")
+    done = run(project, built, *trial, "lanes:WithoutLanes::POL-1")
+    assert done.returncode == 0, done.stdout
+    assert "collected 1 item\n" in done.stdout
+    assert "PASSED lanes:WithoutLanes::POL-1\n" in done.stdout
+    done = run(project, built, *trial, "lanes:WithoutLanes::POL-77")
+    assert done.returncode != 0
+    assert "not found: lanes:WithoutLanes::POL-77" in done.stdout
+
+
+def test_the_plugin_judges_what_was_chosen(project: Path, built: Built) -> None:
+    chosen = ("--kvoffload-only", "POL-[12]", "--kvoffload-without", "POL-2")
+    trial = (*PLUGIN, *TRIAL, "lanes:TwoLanes", "lanes:TwoLanes")
+    argument = ("--kvoffload-arg", "spare_priority=2")
+    done = run(project, built, *trial, *chosen, *argument)
+    assert done.returncode == 0, done.stdout
+    assert "collected 1 item\n" in done.stdout
+    assert "PASSED lanes:TwoLanes::POL-1\n" in done.stdout
+    # An argument that there is not shows that arguments arrive.
+    done = run(project, built, *trial, *chosen, "--kvoffload-arg", "lanes=2")
+    assert done.returncode == 1
+    assert "unexpected keyword argument 'lanes'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--kvoffload-only", "POX-*", "--kvoffload-only POX-*: no clause is called that"),
+        ("--kvoffload-arg", "n", "--kvoffload-arg n: not of the form NAME=VALUE"),
+    ],
+)
+def test_the_plugin_refuses_what_means_nothing(
+    option: str, value: str, message: str, project: Path, built: Built
+) -> None:
+    done = run(project, built, *PLUGIN, *TRIAL, "lanes:TwoLanes", option, value)
+    assert done.returncode == 4, done.stdout
+    assert message in done.stderr

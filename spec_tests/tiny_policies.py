@@ -214,4 +214,22 @@ class BySecond(Fifo):
         return idle[::-1][:n] if int(self._clock()) % 2 else idle[:n]
 
 
+class ByAge(BySecond):
+    """In every other second of its life, which a reset begins again, the newest goes."""
+
+    def __init__(self, cache_capacity: int, clock: Callable[[], float]) -> None:
+        super().__init__(cache_capacity, clock)
+        self._born = clock()
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        age = self._clock() - self._born
+        return idle[::-1][:n] if int(age) % 2 else idle[:n]
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self._born = self._clock()
+
+
 LEGAL: tuple[type[Fifo], ...] = (Fifo, Lru, Mru, SeededRandom, EverySecond)

@@ -61,10 +61,9 @@ def check_policy(
     program = Program(capacity, tuple(operations), watchful)
     if isinstance(target, str):
         _check(registered(target), program, invariants)
-    elif isinstance(target, Driver):
-        _check(target, program, invariants)
     else:
-        _check(Driver(target), program, invariants)
+        driver: Driver[P] = target if isinstance(target, Driver) else Driver(target)
+        _check(driver, program, invariants)
 
 
 def verdict_on(

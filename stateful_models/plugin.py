@@ -1,18 +1,25 @@
 """A pytest plugin: one test for each clause that a target is held to. Nothing loads it by itself:
 
 pytest -p stateful_models.plugin --kvoffload-policy my_policy.py:MyPolicy
+
+A test is called `TARGET::CLAUSE`, and can be named like this among the arguments, as can a whole
+target; then nothing else is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from stateful_models.trial.request import Request
+    from stateful_models.trial.request import Argument, Request
     from stateful_models.trial.verdicts import ClauseVerdict, Report
+
+_CHOSEN: Final = pytest.StashKey[list[str]]()
+"""What was named of targets among the arguments."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +42,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="an invariant of your own that judges beside the others",
     )
     group.addoption(
+        "--kvoffload-arg",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument of its constructor: true, false, none, a number, or text",
+    )
+    for option, what in (("only", "judge only clauses like this"), ("without", "leave out these")):
+        group.addoption(
+            f"--kvoffload-{option}",
+            action="append",
+            default=[],
+            metavar="GLOB",
+            help=f"{what}, such as 'POL-*'",
+        )
+    group.addoption(
         "--kvoffload-profile",
         choices=("vllm", "reference"),
         default="vllm",
@@ -51,31 +73,74 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(
-    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
-) -> None:
-    """Add a test for each clause of each target."""
-    for request in _requests(config):
-        collector = Target.from_parent(session, name=request.target, request=request)
-        items.extend(collector.collect())
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Set aside what names a target or a test of one: pytest would look for a file."""
+    config = session.config
+    targets = [target for _, target in _targets(config)]
+    config.stash[_CHOSEN] = [
+        argument
+        for argument in config.args
+        if any(argument == target or argument.startswith(f"{target}::") for target in targets)
+    ]
+    config.args = [one for one in config.args if one not in config.stash[_CHOSEN]]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Add the targets to what the session consists of."""
+    report = yield
+    if isinstance(collector, pytest.Session) and report.result is not None:
+        chosen = collector.config.stash.get(_CHOSEN, [])
+        targets = [
+            Target.from_parent(
+                collector,
+                name=request.target,
+                nodeid=request.target,
+                request=request,
+                chosen=[one for one in chosen if one.partition("::")[0] == request.target],
+            )
+            for request in _requests(collector.config)
+        ]
+        report.result += [target for target in targets if target.chosen or not chosen]
+    return report
 
 
 class Target(pytest.Collector):
-    """One target; it is tried when the first of its clauses is asked for."""
+    """One target; it is tried when the first of its clauses is asked for.
 
-    def __init__(self, *, request: Request, **kwargs: object) -> None:
+    `chosen` are the ids of those tests that are wanted, or its own; empty: all.
+    """
+
+    def __init__(self, *, request: Request, chosen: Sequence[str], **kwargs: object) -> None:
         super().__init__(**kwargs)  # type: ignore[arg-type]  # name and parent, as pytest has them
+        self.chosen = chosen
         self._request = request
         self._report: Report | None = None
 
     def collect(self) -> Iterable[ClauseTest]:
-        """The clauses that a target of its kind can be held to."""
+        """The clauses that a target of its kind can be held to, as far as they are wanted.
+
+        Raises pytest.UsageError for what was chosen and is not there.
+        """
         from stateful_models.trial.trials import clauses_of
 
-        for clause in clauses_of(self._request.task):
-            yield ClauseTest.from_parent(self, name=clause)
-        for invariant in self._request.invariants:
-            yield ClauseTest.from_parent(self, name=invariant.rpartition(":")[2])
+        request = self._request
+        names = [
+            clause
+            for clause in clauses_of(request.task)
+            if (not request.only or _fits(clause, request.only))
+            and not _fits(clause, request.without)
+        ]
+        names += [invariant.rpartition(":")[2] for invariant in request.invariants]
+        tests = [ClauseTest.from_parent(self, name=name) for name in names]
+        for one in self.chosen:
+            if one not in (self.nodeid, *(test.nodeid for test in tests)):
+                raise pytest.UsageError(f"not found: {one}")
+        whole = not self.chosen or self.nodeid in self.chosen
+        return [test for test in tests if whole or test.nodeid in self.chosen]
 
     def verdicts(self, name: str) -> Iterator[ClauseVerdict]:
         """The verdicts on a clause, or on what an invariant of this name found."""
@@ -129,12 +194,17 @@ class ClauseFailure(Exception):  # noqa: N818 - a verdict, not an error
     """A clause is broken; the message is what pytest prints."""
 
 
-def _requests(config: pytest.Config) -> Iterator[Request]:
-    targets: list[tuple[str, str]] = [
+def _targets(config: pytest.Config) -> list[tuple[str, str]]:
+    """Their kinds and names."""
+    return [
         (kind, target)
         for kind in ("policy", "manager")
         for target in config.getoption(f"--kvoffload-{kind}")
     ]
+
+
+def _requests(config: pytest.Config) -> Iterator[Request]:
+    targets = _targets(config)
     if not targets:
         return
     from stateful_models.contract import Profile
@@ -149,7 +219,41 @@ def _requests(config: pytest.Config) -> Iterator[Request]:
             profile=Profile(config.getoption("--kvoffload-profile")),
             level=config.getoption("--kvoffload-level"),
             seed=config.getoption("--kvoffload-seed"),
+            only=_globs(config, "--kvoffload-only"),
+            without=_globs(config, "--kvoffload-without"),
+            arguments=dict(map(_argument, config.getoption("--kvoffload-arg"))),
         )
+
+
+def _fits(clause: str, globs: Iterable[str]) -> bool:
+    return any(fnmatchcase(clause, glob) for glob in globs)
+
+
+def _globs(config: pytest.Config, option: str) -> tuple[str, ...]:
+    """Globs over clauses. Raises pytest.UsageError for one that fits none: it would be a mistake."""
+    from stateful_models.contract import CLAUSES
+
+    globs: tuple[str, ...] = tuple(config.getoption(option))
+    for glob in globs:
+        if not any(fnmatchcase(clause, glob) for clause in CLAUSES):
+            raise pytest.UsageError(f"{option} {glob}: no clause is called that")
+    return globs
+
+
+def _argument(text: str) -> tuple[str, Argument]:
+    """A constructor argument, its value read as `kvoffload verify --arg` reads it."""
+    name, _, value = text.partition("=")
+    if not name.isidentifier() or "=" not in text:
+        raise pytest.UsageError(f"--kvoffload-arg {text}: not of the form NAME=VALUE")
+    words: dict[str, Argument] = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return name, words[value.lower()]
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            continue
+    return name, value
 
 
 def _told(verdict: ClauseVerdict) -> str:

@@ -18,6 +18,16 @@ from stateful_models.subjects import call_if_there as call
 P = TypeVar("P", bound=CachePolicy)
 
 
+class _DriverOf(Driver[P]):
+    """The driver of a policy that is there already."""
+
+    def __init__(self, policy: P) -> None:
+        def the_policy(cache_capacity: int) -> P:
+            return policy
+
+        super().__init__(the_policy)
+
+
 class PolicySubject(Generic[P]):
     """A policy, called as a manager calls it; the subject keeps the chunks and sets ref_cnt.
 
@@ -39,7 +49,7 @@ class PolicySubject(Generic[P]):
         watch: AbstractContextManager[object] | None = None,
     ) -> None:
         self.policy = policy
-        self.driver: Driver[P] = Driver(lambda cache_capacity: policy) if driver is None else driver
+        self.driver: Driver[P] = _DriverOf(policy) if driver is None else driver
         self.contexts: Contexts = Contexts(make_hints)
         self.chunks: dict[OffloadKey, ChunkStatus] = {}
         self._make_chunk = make_chunk

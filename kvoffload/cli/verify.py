@@ -279,7 +279,8 @@ def judge_logs(paths: Sequence[Path], *, profile: ProfileName, invariants: Seque
                 found = find_class(name)
                 if not issubclass(found, Invariant):
                     raise UsageError(f"--invariant {name}: not a subclass of Invariant")
-                own.append(found())
+                cls: type[Invariant[Any]] = found
+                own.append(cls())
             report = judge_log(path, profile=Profile(profile.value), invariants=own)
         except (LogError, TargetError, OSError) as error:
             raise UsageError(f"--log {path}: {error}") from error

@@ -409,7 +409,7 @@ class FaultTrial:
         self.compared.model.predict(op.GetStats())
         self._forget_calls()
 
-    def _check_refused(self, call: str, error: Exception | None) -> None:
+    def _check_refused(self, call: str, error: BaseException | None) -> None:
         """A call that needs the policy, which is broken."""
         if not isinstance(error, PolicyContractError):
             raise AssertionError(f"{error!r} although the policy is broken")

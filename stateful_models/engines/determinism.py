@@ -51,10 +51,12 @@ class Determinism(Engine):
     def __init__(self, look: Look = lambda: lambda: (), durations: tuple[float, ...] = ()) -> None:
         super().__init__()
         self._look = look
+        self._since_begun: Callable[[], Iterable[str]] = tuple
         self._durations = durations
 
     @override
     def run(self, trial: PolicyTrial[P]) -> None:
+        self._since_begun = self._look()
         for program in self.paced(trial, programs_to_repeat(trial, self._durations)):
             first = _choices(trial, program)
             if any(first.made.values()):
@@ -131,7 +133,8 @@ class Determinism(Engine):
     def _changed_outside(self, trial: PolicyTrial[P], program: Program) -> list[str]:
         """What runs change outside the object, in words.
 
-        What one leaves behind may be what the one before left, so that some end before others.
+        What one leaves behind may be what the one before left, so that some end before others; at
+        worst it is what has changed since the first of all.
         """
         for end in range(len(program), 0, -1):
             before = self._look()
@@ -142,7 +145,7 @@ class Determinism(Engine):
             changed = list(dict.fromkeys((*before(), *between())))
             if changed:
                 return changed
-        return []
+        return list(self._since_begun())
 
 
 def programs_to_repeat(trial: PolicyTrial[P], durations: tuple[float, ...] = ()) -> list[Program]:

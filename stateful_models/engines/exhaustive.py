@@ -290,12 +290,15 @@ class Exhaustive(Engine):
     @override
     def run(self, trial: PolicyTrial[P]) -> None:
         before = {name: trial.reach[name] for name in SITUATIONS.values()}
-        until = trial.now() + trial.level.patience_s
+        end = trial.now() + trial.level.patience_s
         walks = [self._walk(trial, world) for world in WORLDS]
         knows = trial.driver.canonical_state(walks[0].begin().policy) is not None
         left = CLOSURE_FACTOR * trial.level.programs
         for number, walk in enumerate(walks):
             share = number / len(walks)
+            # An equal part of what is left: what one world does not use goes to the next ones.
+            now = trial.now()
+            until = now + max(0.0, end - now) / (len(walks) - number)
             if knows:
                 self._states(walk, share, until, max(left, trial.level.programs))
                 left -= walk.runs
@@ -324,22 +327,38 @@ class Exhaustive(Engine):
         trial, name = walk.trial, walk.world.name
         deepest = trial.level.depth - walk.world.shallower
         for depth in range(1, deepest + 1):
+            played = 0
             for _ in walk.programs(depth):
+                played += 1
                 trial.on_progress(self.name, share)
                 if trial.now() > until:
                     trial.note(
-                        f"{self.name}: {name}, cut within depth {depth} after {walk.runs:,} "
-                        "programs"
+                        f"{self.name}: {name}: {_every(depth - 1)}; of those of {_steps(depth)} "
+                        f"only {played:,}, for lack of time ({deepest} was asked for)"
                     )
                     return
-        trial.note(f"{self.name}: {name}, {walk.runs:,} programs, cut at depth {deepest}")
+        trial.note(f"{self.name}: {name}: {_every(deepest)}: {walk.runs:,}")
 
     def _states(self, walk: _Walk[P], share: float, until: float, budget: int) -> None:
         trial, name = walk.trial, walk.world.name
         states = 1
         for states in walk.states():
             trial.on_progress(self.name, share)
-            if walk.runs >= budget or trial.now() > until:
-                trial.note(f"{self.name}: {name}, cut at {states:,} states")
+            late = trial.now() > until
+            if late or walk.runs >= budget:
+                lack = "time" if late else "budget"
+                trial.note(
+                    f"{self.name}: {name}: {states:,} states by {walk.runs:,} programs, and then "
+                    f"cut for lack of {lack}: there are more"
+                )
                 return
-        trial.note(f"{self.name}: {name}, closed: {states:,} states")
+        trial.note(f"{self.name}: {name}: closed: all {states:,} states, so programs of any length")
+
+
+def _steps(depth: int) -> str:
+    return "1 step" if depth == 1 else f"{depth} steps"
+
+
+def _every(depth: int) -> str:
+    """What was played to the end, in words."""
+    return f"every program of up to {_steps(depth)}" if depth else "no depth was completed"

@@ -89,7 +89,12 @@ class RandomPrograms(Engine):
             database=None,
             deadline=None,
             phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=[
+                HealthCheck.data_too_large,
+                HealthCheck.filter_too_much,
+                HealthCheck.large_base_example,
+                HealthCheck.too_slow,
+            ],
         )
         @given(
             st.integers(0, 2**63),

@@ -22,6 +22,7 @@ from stateful_models.invariants import (
 from stateful_models.judge import Violation
 from stateful_models.logs.reader import LogReader
 from stateful_models.monitor import Monitor, Setup
+from stateful_models.operations import NewRequest
 
 BooksT = TypeVar("BooksT", bound=Books)
 
@@ -32,7 +33,8 @@ class LogReport:
 
     `violations` has the first hundred of every clause, `num_violations` counts all. `host` is who
     made the calls, as far as the log says. `cut`: the log ends in the middle of a line, and what
-    came after `steps` is not known.
+    came after `steps` is not known. `hints_are_types`: requests had hints, and the log has only
+    their types, so that an invariant that reads hints has judged nothing of the kind.
     """
 
     path: Path
@@ -44,6 +46,7 @@ class LogReport:
     violations: tuple[Violation, ...]
     num_violations: int
     cut: bool
+    hints_are_types: bool = False
 
     @property
     def convictions(self) -> tuple[Violation, ...]:
@@ -64,6 +67,8 @@ class LogReport:
         ]
         if self.cut:
             lines.append(f"the log is cut off: what came after step {self.steps:,} is not known")
+        if self.hints_are_types:
+            lines.append("hints are types: an invariant that reads hints cannot judge them")
         for first in _firsts(self.violations):
             reported = "" if first.clause in convicting else "(reported only) "
             lines += ["", f"{reported}{first}"]
@@ -104,7 +109,9 @@ def judge_log(
 
 
 def _judged(reader: LogReader, monitor: Monitor[BooksT], profile: Profile) -> LogReport:
+    hinted = False
     for step in reader:
+        hinted = hinted or (isinstance(step.operation, NewRequest) and bool(step.operation.hints))
         monitor.tell(step.operation, step.result, step.error, step.visible, step.told)
     tally = monitor.tally
     return LogReport(
@@ -117,6 +124,7 @@ def _judged(reader: LogReader, monitor: Monitor[BooksT], profile: Profile) -> Lo
         violations=tuple(tally.violations),
         num_violations=tally.num_violations,
         cut=reader.cut,
+        hints_are_types=hinted and reader.header.hints == "types",
     )
 
 

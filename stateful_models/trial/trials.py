@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from attrs import evolve
@@ -98,7 +99,7 @@ def _across_processes(request: Request, report: Report) -> Report:
         return report
     asked = evolve(request, task=Task.DIGEST)
     with ThreadPoolExecutor(len(OTHER_HASH_SEEDS)) as pool:
-        digests = set(pool.map(lambda seed: _digest(asked, seed), OTHER_HASH_SEEDS))
+        digests = set(pool.map(partial(_digest, asked), OTHER_HASH_SEEDS))
     if len(digests) == 1:
         return report
     note = (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
 
 from attrs import field, fields, frozen
 
@@ -144,16 +144,19 @@ def _call(operation: HostOperation, named: Mapping[OffloadKey, str]) -> str:
 def _expression(value: object, named: Mapping[OffloadKey, str]) -> str:
     if isinstance(value, bytes):
         return named.get(OffloadKey(value), repr(value))
-    if isinstance(value, tuple):
-        inside: Iterable[str] = [_expression(each, named) for each in value]
-        return f"({', '.join(inside)}{',' if len(value) == 1 else ''})"
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return f'float("{value}")'
-    if isinstance(value, dict):
-        items = (f"{_expression(k, named)}: {_expression(v, named)}" for k, v in value.items())
-        return f"{{{', '.join(items)}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(_expression(each, named) for each in value)}]"
     if isinstance(value, str):
         return json.dumps(value)
+    # What is in a container may be anything, which is what `object` says.
+    if isinstance(value, tuple):
+        inside = [_expression(each, named) for each in cast("tuple[object, ...]", value)]
+        return f"({', '.join(inside)}{',' if len(inside) == 1 else ''})"
+    if isinstance(value, list):
+        inside = [_expression(each, named) for each in cast("list[object]", value)]
+        return f"[{', '.join(inside)}]"
+    if isinstance(value, dict):
+        items = cast("dict[object, object]", value).items()
+        shown = [f"{_expression(k, named)}: {_expression(v, named)}" for k, v in items]
+        return f"{{{', '.join(shown)}}}"
     return repr(value)
