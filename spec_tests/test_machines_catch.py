@@ -23,6 +23,7 @@ from stateful_models import operations as op
 from stateful_models.drivers import Driver
 from stateful_models.gallery import BREAKS
 from stateful_models.gallery.broken_policies.base import Plain
+from stateful_models.gallery.managers import SETUPS
 from stateful_models.machines import (
     ARCPolicyMachine,
     LRUManagerMachine,
@@ -45,7 +46,11 @@ def objection(machine: type[RuleBasedStateMachine]) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("manager_cls", BREAKS)
+# What shows only under a policy that fails is no mistake under that of the machine.
+BREAKS_UNDER_LRU = [cls for cls in BREAKS if cls not in SETUPS or SETUPS[cls].cache_policy is None]
+
+
+@pytest.mark.parametrize("manager_cls", BREAKS_UNDER_LRU)
 def test_the_manager_machine_objects_to_every_broken_manager(
     manager_cls: type[CPUOffloadingManager],
 ) -> None:

@@ -92,10 +92,12 @@ def pytest_make_collect_report(
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Add the targets to what the session consists of."""
     report = yield
-    if isinstance(collector, pytest.Session) and report.result is not None:
-        chosen = collector.config.stash.get(_CHOSEN, [])
+    if isinstance(collector, pytest.Session) and report.passed:
+        no_ids: list[str] = []
+        chosen = collector.config.stash.get(_CHOSEN, no_ids)
+        # pytest leaves the type of what it passes on open, here and below.
         targets = [
-            Target.from_parent(
+            Target.from_parent(  # pyright: ignore[reportUnknownMemberType]
                 collector,
                 name=request.target,
                 nodeid=request.target,
@@ -135,7 +137,10 @@ class Target(pytest.Collector):
             and not _fits(clause, request.without)
         ]
         names += [invariant.rpartition(":")[2] for invariant in request.invariants]
-        tests = [ClauseTest.from_parent(self, name=name) for name in names]
+        tests = [
+            ClauseTest.from_parent(self, name=name)  # pyright: ignore[reportUnknownMemberType]
+            for name in names
+        ]
         for one in self.chosen:
             if one not in (self.nodeid, *(test.nodeid for test in tests)):
                 raise pytest.UsageError(f"not found: {one}")
@@ -199,7 +204,7 @@ def _targets(config: pytest.Config) -> list[tuple[str, str]]:
     return [
         (kind, target)
         for kind in ("policy", "manager")
-        for target in config.getoption(f"--kvoffload-{kind}")
+        for target in _texts(config, f"--kvoffload-{kind}")
     ]
 
 
@@ -210,19 +215,27 @@ def _requests(config: pytest.Config) -> Iterator[Request]:
     from stateful_models.contract import Profile
     from stateful_models.trial.request import Request, Task
 
+    level: str | None = config.getoption("--kvoffload-level")
+    seed: int | None = config.getoption("--kvoffload-seed")
     for kind, target in targets:
         yield Request(
             task=Task(kind),
             target=target,
             driver=config.getoption("--kvoffload-driver"),
-            invariants=tuple(config.getoption("--kvoffload-invariant")),
+            invariants=_texts(config, "--kvoffload-invariant"),
             profile=Profile(config.getoption("--kvoffload-profile")),
-            level=config.getoption("--kvoffload-level"),
-            seed=config.getoption("--kvoffload-seed"),
+            level=level or "quick",
+            seed=seed or 0,
             only=_globs(config, "--kvoffload-only"),
             without=_globs(config, "--kvoffload-without"),
-            arguments=dict(map(_argument, config.getoption("--kvoffload-arg"))),
+            arguments=dict(map(_argument, _texts(config, "--kvoffload-arg"))),
         )
+
+
+def _texts(config: pytest.Config, option: str) -> tuple[str, ...]:
+    """What was given for an option that may be repeated."""
+    texts: list[str] | None = config.getoption(option)
+    return tuple(texts or ())
 
 
 def _fits(clause: str, globs: Iterable[str]) -> bool:
@@ -230,10 +243,10 @@ def _fits(clause: str, globs: Iterable[str]) -> bool:
 
 
 def _globs(config: pytest.Config, option: str) -> tuple[str, ...]:
-    """Globs over clauses. Raises pytest.UsageError for one that fits none: it would be a mistake."""
+    """Globs over clauses. Raises pytest.UsageError for one that fits none."""
     from stateful_models.contract import CLAUSES
 
-    globs: tuple[str, ...] = tuple(config.getoption(option))
+    globs = _texts(config, option)
     for glob in globs:
         if not any(fnmatchcase(clause, glob) for clause in CLAUSES):
             raise pytest.UsageError(f"{option} {glob}: no clause is called that")

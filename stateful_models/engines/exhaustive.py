@@ -327,9 +327,7 @@ class Exhaustive(Engine):
         trial, name = walk.trial, walk.world.name
         deepest = trial.level.depth - walk.world.shallower
         for depth in range(1, deepest + 1):
-            played = 0
-            for _ in walk.programs(depth):
-                played += 1
+            for played, _ in enumerate(walk.programs(depth), 1):
                 trial.on_progress(self.name, share)
                 if trial.now() > until:
                     trial.note(

@@ -54,11 +54,11 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
         test_mine = machine_test(TestMine)
 
     The policy is called as the host of its driver calls it, and every request is announced first,
-    with hints that the driver's `contexts` describe, or with wrong ones. Without a model (`make_model`) it is
-    held to what its capabilities promise and to what `make_invariants` adds; at the end every pin
-    is released, and everything must be evictable. As it is, it tries LRU. Rules can be added, and
-    overridden by rules; one that is overridden by a plain method, which Hypothesis would leave
-    out without a word, is refused when the class is made (TypeError).
+    with hints that the driver's `contexts` describe, or with wrong ones. Without a model
+    (`make_model`) it is held to what its capabilities promise and to what `make_invariants` adds;
+    at the end every pin is released, and everything must be evictable. As it is, it tries LRU.
+    Rules can be added, and overridden by rules; one that is overridden by a plain method, which
+    Hypothesis would leave out without a word, is refused when the class is made (TypeError).
     """
 
     # Classes of machines are no classes of tests, whatever they are called.
@@ -96,7 +96,11 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
 
     def make_driver(self) -> Driver[P]:
         """How the policy is built and called; by default `make_policy` and the calls of 0.33."""
-        return _MachineDriver(lambda cache_capacity: self.make_policy(cache_capacity))
+
+        def build(cache_capacity: int) -> P:
+            return self.make_policy(cache_capacity)
+
+        return _MachineDriver(build)
 
     def make_model(self, capacity: int) -> PolicyModel | None:
         """A model that predicts its victims, None if there is none."""
