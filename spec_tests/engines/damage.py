@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 from kvoffload import CPUOffloadingManager, InvariantError, make_offload_key
 from kvoffload.cpu.request_access import RequestAccess
 from kvoffload.policies.ghosts import GhostList
+from kvoffload.policies.parking import NOWHERE, Node
 
 Undo: TypeAlias = Callable[[], object]
 Tally: TypeAlias = dict[str, Counter[bool]]
@@ -55,6 +56,8 @@ SOMETIMES: Final = frozenset(
         "ChunkStatus.ref_cnt one more",
         "Node.end one less",
         "Node.end one more",
+        "Node.older itself, linked",
+        "Node.older itself, parked",
         "OpenTransfers._next_ticket one less",
         "Parking._places first lost",
         "Parking._places last lost",
@@ -135,6 +138,9 @@ def damages(book: Book) -> Iterator[tuple[str, Callable[[], Undo]]]:
     if type(value) is float:
         yield "far more", lambda: put(value + FAR)
         yield "far less", lambda: put(value - FAR)
+    elif isinstance(owner, Node) and attribute == "older":
+        place = "parked" if value is NOWHERE else "linked"
+        yield f"itself, {place}", lambda: put(owner)
     elif type(value) is int:
         yield "one more", lambda: put(value + 1)
         yield "one less", lambda: put(value - 1)

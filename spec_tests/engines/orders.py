@@ -69,7 +69,7 @@ class Orders:
             # Where requests are short, all that began while the oldest chunks came is over.
             (self.finish, self.random.choice((2, 8, 20))),
             (self.evict, 3),
-            (self.place, 1),
+            (self.place, 3),
             (self.unknown, 1),
             (self.insert_again, 0.5),
             (self.clear, 0.15 if clears else 0.0),
@@ -257,7 +257,7 @@ class Orders:
     def first_access(self, context: ReqContext, keys: list[OffloadKey]) -> None:
         request = context.req_id
         new = [key for key in keys if key not in self.seen[request]]
-        if self.random.random() < 0.1:
+        if self.random.random() < 0.25:
             # A host may tell it again, once it has begun another generation.
             new = keys
         self.seen[request] += [key for key in new if key not in self.seen[request]]

@@ -13,7 +13,7 @@ from kvoffload import CachePolicy
 from stateful_models import operations as op
 from stateful_models.contract import CLAUSES, Kind
 from stateful_models.drivers import COMMON_HINTS
-from stateful_models.engines.base import Breach, Engine, PolicyTrial
+from stateful_models.engines.base import Breach, Demand, Engine, PolicyTrial
 from stateful_models.engines.drawing import Hints
 from stateful_models.engines.samples import drawn_programs, example_hints
 from stateful_models.programs import HostOperation, Program, keys
@@ -89,11 +89,14 @@ class HostileHints(Engine):
     ) -> None:
         super().__init__()
         self._names = names
+        self._known: frozenset[Demand] = frozenset()
         self._durations = durations
 
     @override
     def run(self, trial: PolicyTrial[P]) -> None:
         usual = example_hints(trial)
+        # What is made short later is in the trial's breaches by then.
+        self._known = frozenset(trial.breaches)
         programs = list(self._programs(trial, usual))
         for program in self.paced(trial, programs):
             trial.reach.note("hostile hints")
@@ -127,19 +130,25 @@ class HostileHints(Engine):
         if first is None:
             return None
         program = program.cut(len(run.operations))
-        harmless = program.with_operations(
-            evolve(one, hints=usual[-1])
-            if isinstance(one, op.NewRequest) and one.hints not in usual
-            else one
-            for one in program.operations
-        )
-        if harmless == program:
-            return None
         demand = (first.clause, first.kind)
-        again = trial.run(harmless)
-        if any((other.clause, other.kind) == demand for other in again.violations):
+        if demand in self._known:
+            # It does that with usual hints too, if perhaps not in this program.
             return None
         raised = first.clause == "POL-7"
+        # Whom it evicts hangs on every hint, so that one harmless run proves little; what raises
+        # does so for what it read.
+        for hints in usual[-1:] if raised else usual:
+            harmless = program.with_operations(
+                evolve(one, hints=hints)
+                if isinstance(one, op.NewRequest) and one.hints not in usual
+                else one
+                for one in program.operations
+            )
+            if harmless == program:
+                return None
+            again = trial.run(harmless)
+            if any((other.clause, other.kind) == demand for other in again.violations):
+                return None
         return Breach(
             "POL-7",
             Kind.SAFETY,
