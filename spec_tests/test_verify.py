@@ -403,3 +403,85 @@ def test_processes_with_other_hash_seeds_are_compared() -> None:
     report = hold_trial(Request(task=Task.POLICY, target=target, only=("POL-5",)))
     assert report.verdict is Outcome.CLEAN
     assert any("under other hash seeds" in note for note in report.notes)
+
+
+DRIVERS = """
+from hypothesis import strategies as st
+
+from stateful_models.drivers import Driver
+from stateful_models.invariants import Invariant
+from stateful_models.operations import HostEvent
+
+
+class NoHints(Driver):
+    def contexts(self):
+        return st.integers()
+
+
+class NoHost(Driver):
+    host = "vLLM"
+
+
+class Claims(Driver):
+    capabilities = 7
+
+
+class Typo(Driver):
+    def host_events(self):
+        return st.just(HostEvent("clsoe", ()))
+
+
+class Raises(Driver):
+    def evict(self, policy, count, protected, context):
+        raise RuntimeError("out of the driver")
+
+
+class Tired(Driver):
+    built = 0
+
+    def build(self, capacity):
+        Tired.built += 1
+        if Tired.built > 5:
+            raise RuntimeError("too tired")
+        return super().build(capacity)
+
+
+class Judging(Invariant):
+    def judge(self, step, books):
+        raise LookupError("lost")
+
+
+class Leaving(Invariant):
+    def judge(self, step, books):
+        raise SystemExit(0)
+
+
+class Endless(Invariant):
+    def judge(self, step, books):
+        while True:
+            pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "problem"),
+    [
+        ("--driver", "NoHints", "contexts() gives"),
+        ("--driver", "NoHost", "host is no HostProtocol"),
+        ("--driver", "Claims", "capabilities is no Capabilities"),
+        ("--driver", "Typo", "host_events has clsoe"),
+        ("--driver", "Raises", "the driver failed: RuntimeError: out of the driver"),
+        ("--driver", "Tired", "RuntimeError: too tired"),
+        ("--invariant", "Judging", "an invariant failed: raised LookupError: lost"),
+        ("--invariant", "Leaving", "SystemExit"),
+        ("--invariant", "Endless", "an invariant failed: judging"),
+    ],
+)
+def test_what_is_wrong_around_a_policy_is_not_its_fault(
+    place: Path, capsys: Output, option: str, name: str, problem: str
+) -> None:
+    (place / "around.py").write_text(DRIVERS)
+    trial = ["theirs.py:Fine", option, f"around.py:{name}", "--only", "POL-3"]
+    (report,) = reports(trial, capsys, 2)
+    assert report["verdict"] == "untried"
+    assert problem in str(report["problem"])

@@ -12,6 +12,18 @@ from typing import Final
 from attrs import evolve, frozen
 
 from kvoffload import CachePolicy
+from kvoffload.errors import InvalidValueError
+from kvoffload.validation import require_bool, require_int
+
+_YES_OR_NO: Final = (
+    "lru",
+    "arc",
+    "tail_first",
+    "cost",
+    "release_order",
+    "fresh_reinsertion",
+    "key_blind",
+)
 
 
 @frozen(kw_only=True)
@@ -40,6 +52,17 @@ class Capabilities:
     """How many keys it holds at most, residents and others, for each chunk of capacity (POL-4)."""
     without_hints: Callable[[int], CachePolicy] | None = None
     """What makes the policy of a given capacity that this one equals where no request has hints."""
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("may_refuse", "may_evict_more"):
+            reason: object = getattr(self, name)
+            if reason is not None and not isinstance(reason, str):
+                raise InvalidValueError(name, reason, "a reason in words, or None")
+        for name in _YES_OR_NO:
+            require_bool(name, getattr(self, name))
+        require_int("growth", self.growth, 0)
+        if self.without_hints is not None and not callable(self.without_hints):
+            raise InvalidValueError("without_hints", self.without_hints, "callable, or None")
 
     @property
     def bound(self) -> str:
@@ -72,11 +95,16 @@ BUILT_IN: Final = {
 def stated_by(target: object) -> Capabilities:
     """The capabilities that a policy, its class or a factory states.
 
-    `may_refuse`, which `CachePolicy` has of its own, counts as stated too.
+    `may_refuse`, which `CachePolicy` has of its own, counts as stated too. Raises
+    InvalidValueError for what is stated in another type.
     """
     stated: object = getattr(target, "capabilities", None)
-    capabilities = stated if isinstance(stated, Capabilities) else NONE
+    if stated is not None and not isinstance(stated, Capabilities):
+        raise InvalidValueError("capabilities", stated, "a Capabilities")
+    capabilities = NONE if stated is None else stated
     reason: object = getattr(target, "may_refuse", None)
+    if reason is not None and not isinstance(reason, str):
+        raise InvalidValueError("may_refuse", reason, "a reason in words, or None")
     if capabilities.may_refuse is None and reason is not None:
-        return evolve(capabilities, may_refuse=str(reason))
+        return evolve(capabilities, may_refuse=reason)
     return capabilities

@@ -37,6 +37,10 @@ COMMON_HINTS: Final[tuple[Mapping[str, object] | None, ...]] = (
 """What requests carry by default: nothing, or what clients commonly send."""
 
 
+class DriverFailedError(Exception):
+    """A method of a driver raised, which is no fault of the policy."""
+
+
 class Driver(Generic[P]):
     """Builds and calls the policy that `target` makes. Every method has a default that fits most.
 

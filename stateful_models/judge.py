@@ -19,12 +19,17 @@ from attrs import frozen
 from kvoffload.keys import OffloadKey
 from stateful_models.contract import CLAUSES, Kind
 from stateful_models.invariants.base import Books, Finding, Invariant
+from stateful_models.loading import words_of
 from stateful_models.operations import Operation, key_text
 from stateful_models.steps import Step
 
 BooksT = TypeVar("BooksT", bound=Books)
 
 _BYTES_LITERAL = re.compile(r"""b'(?:[^'\\]|\\.)*'|b"(?:[^"\\]|\\.)*\"""")
+
+
+class InvariantFailedError(Exception):
+    """An invariant raised, or did not return, instead of judging."""
 
 
 @frozen
@@ -113,7 +118,7 @@ class Judge(Generic[BooksT]):
         name = type(invariant).__name__
         last = extract_tb(error.__traceback__)[-1]
         message = (
-            f"raised {type(error).__name__}: {keys_in_short(str(error))} in {name}.judge "
+            f"raised {type(error).__name__}: {keys_in_short(words_of(error))} in {name}.judge "
             f"({Path(last.filename).name}:{last.lineno}); it was not asked again"
         )
         return Violation(name, message, step.number, self._calls(), name, raised=True)

@@ -117,7 +117,7 @@ def describe(error: BaseException) -> str:
 
     Our own exceptions say everything in words; what they were raised from has the place.
     """
-    kind, words = type(error).__name__, in_one_line(_words_of(error))
+    kind, words = type(error).__name__, in_one_line(words_of(error))
     if isinstance(error, KVOffloadError):
         cause = error.__cause__
         return f"{kind}: {words}{f' ({describe(cause)})' if cause else ''}"
@@ -149,13 +149,21 @@ def in_one_line(text: str) -> str:
 
     What no encoding has, as the bytes of a file name that is no text, is escaped.
     """
-    text = text.encode("utf-8", "backslashreplace").decode()
-    return _FILE_MODULE.sub(_as_named, _LINE_END.sub(" ", text.rstrip()))
+    return _FILE_MODULE.sub(_as_named, printable(_LINE_END.sub(" ", text.rstrip())))
 
 
-def _words_of(error: BaseException) -> str:
+def printable(text: str) -> str:
+    """The text with what is not printable escaped, but for spaces and ends of line."""
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def words_of(error: BaseException) -> str:
+    """What an exception says, in characters that every encoding has and no terminal obeys."""
     try:
-        return str(error)
+        return printable(str(error))
     # Somebody else's exception may be unable to say what it is about.
     except Exception as another:
         return f"(its words cannot be had: {type(another).__name__})"

@@ -10,10 +10,12 @@ from typing import Generic, TypeVar
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
 from stateful_models import operations as op
-from stateful_models.drivers import Driver
+from stateful_models.drivers import Driver, DriverFailedError
+from stateful_models.loading import describe
 from stateful_models.steps import BadAnswerError, Found, Result, Step, Victim, Victims
 from stateful_models.subjects import Contexts
 from stateful_models.subjects import call_if_there as call
+from stateful_models.trial.hang import DidNotReturn
 
 P = TypeVar("P", bound=CachePolicy)
 
@@ -68,10 +70,29 @@ class PolicySubject(Generic[P]):
         try:
             with self._watch:
                 result = self._call(operation)
-        # A host dies of an exit as it does of an exception.
-        except (Exception, SystemExit) as raised:
+        except (DidNotReturn, KeyboardInterrupt):
+            raise
+        # A host dies of an exit, and of whatever else, as it does of an exception.
+        except BaseException as raised:
+            if self._is_of_the_driver(raised):
+                raise DriverFailedError(describe(raised)) from raised
             error = raised
         return Step(self._steps, operation, result, error)
+
+    def _is_of_the_driver(self, error: BaseException) -> bool:
+        """Whether it came up in a method that the driver's own class defines."""
+        traceback = error.__traceback__
+        if traceback is None:
+            return False
+        while traceback.tb_next is not None:
+            traceback = traceback.tb_next
+        code = traceback.tb_frame.f_code
+        own = type(self.driver).__mro__
+        return any(
+            getattr(method, "__code__", None) is code
+            for cls in own[: own.index(Driver)]
+            for method in vars(cls).values()
+        )
 
     def _call(self, operation: op.Operation) -> Result:
         policy, of = self.policy, self.contexts.of
@@ -174,6 +195,8 @@ class PolicySubject(Generic[P]):
         answer = self.driver.evict(self.policy, count, set(protected), context)
         if answer is None:
             return None
+        if not hasattr(answer, "__len__"):
+            raise BadAnswerError(f"{type(answer).__name__}, whose length no host can ask for")
         try:
             pairs = list(answer)
             victims = tuple(

@@ -11,6 +11,7 @@ from kvoffload.events import OffloadingEvent
 from kvoffload.keys import OffloadKey
 from kvoffload.lookup import LookupResult
 from kvoffload.requests import RequestOffloadingContext
+from stateful_models.loading import words_of
 from stateful_models.operations import Operation, PolicyOperation, keys_text
 
 
@@ -154,7 +155,7 @@ class Step:
 
     def __str__(self) -> str:
         if self.error is not None:
-            answer = f"raised {type(self.error).__name__}: {self.error}"
+            answer = f"raised {type(self.error).__name__}: {words_of(self.error)}"
         elif isinstance(self.result, LookupResult):
             answer = self.result.name
         elif isinstance(self.result, RequestOffloadingContext):

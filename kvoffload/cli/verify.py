@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from importlib.util import find_spec
 from itertools import product
@@ -25,6 +25,7 @@ from kvoffload.cli.problems import (
 )
 from kvoffload.cli.results import TO_STDOUT, ResultFile, print_json
 from kvoffload.cli.screen import open_screen
+from kvoffload.cli.targets import find_invariant
 from kvoffload.cli.verdicts import narrate_trial, show_reports
 
 if TYPE_CHECKING:
@@ -194,6 +195,11 @@ def verify(
     if log:
         judge_logs(log, profile=profile, invariants=invariant or ())
         return
+    for one in targets:
+        try:
+            one.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{one!r}: a name that is no text") from error
     _need_hypothesis()
     screen = open_screen(stderr=json == TO_STDOUT)
     stderr = open_screen(stderr=True)
@@ -249,7 +255,7 @@ def verify(
                     raise_pending()
                     narrator(engine, share)
 
-                reports.append(hold_trial(request, proceed))
+                reports.append(hold_trial(request, proceed, raise_pending))
         except KeyboardInterrupt:
             if reports:
                 deliver()
@@ -267,7 +273,6 @@ def judge_logs(paths: Sequence[Path], *, profile: ProfileName, invariants: Seque
     """Judge recorded calls, and say what they break. Raises typer.Exit with 1 if that convicts."""
     from stateful_models.contract import Profile
     from stateful_models.invariants import Invariant
-    from stateful_models.loading import TargetError, find_class
     from stateful_models.logs import LogError, judge_log
 
     screen = open_screen(stderr=False)
@@ -276,14 +281,14 @@ def judge_logs(paths: Sequence[Path], *, profile: ProfileName, invariants: Seque
         try:
             own: list[Invariant[Any]] = []  # of which books shows when they judge
             for name in invariants:
-                found = find_class(name)
-                if not issubclass(found, Invariant):
-                    raise UsageError(f"--invariant {name}: not a subclass of Invariant")
-                cls: type[Invariant[Any]] = found
-                own.append(cls())
+                make: Callable[[], Invariant[Any]] = find_invariant(name).make
+                own.append(make())
             report = judge_log(path, profile=Profile(profile.value), invariants=own)
-        except (LogError, TargetError, OSError) as error:
+        except (LogError, OSError) as error:
             raise UsageError(f"--log {path}: {error}") from error
+        failed = [found.message for found in report.violations if found.raised]
+        if failed:
+            raise UsageError(f"--log {path}: an invariant failed: {failed[0]}")
         screen.print(Text(str(report)), soft_wrap=True)
         convicted = convicted or bool(report.convictions)
     if convicted:

@@ -22,7 +22,7 @@ from stateful_models.engines.runs import (
 )
 from stateful_models.engines.shrinking import shrink
 from stateful_models.invariants.orders import reached_by
-from stateful_models.judge import Violation
+from stateful_models.judge import InvariantFailedError, Violation
 from stateful_models.levels import QUICK, Level
 from stateful_models.programs import Program
 from stateful_models.reach import Reach
@@ -30,7 +30,7 @@ from stateful_models.reach import Reach
 P = TypeVar("P", bound=CachePolicy)
 
 HANGS: Final = "did not return within"
-HURRIED_S: Final = 0.05
+HURRIED_S: Final = 0.2
 """Real seconds for which a call of what is known to hang is waited."""
 
 
@@ -58,10 +58,6 @@ Demand: TypeAlias = "tuple[str, Kind | None]"
 """The id of a clause, and the class of what it demands."""
 Recheck: TypeAlias = Callable[[Program], Breach | None]
 """Whether a program, perhaps a shorter one, shows the same breach, and how it does then."""
-
-
-class InvariantFailedError(Exception):
-    """An invariant raised instead of judging: nothing that it says or does not say counts."""
 
 
 class Run(Protocol):

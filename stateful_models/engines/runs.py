@@ -14,9 +14,9 @@ from stateful_models.contract import CLAUSES, Kind
 from stateful_models.drivers import Driver
 from stateful_models.hosting import HostState, PolicyHost
 from stateful_models.invariants import Invariant, PolicyBooks
-from stateful_models.judge import Judge, Violation
+from stateful_models.judge import InvariantFailedError, Judge, Violation
 from stateful_models.policy_subject import PolicySubject
-from stateful_models.programs import HostOperation, Program
+from stateful_models.programs import HostOperation, Program, keys
 from stateful_models.reach import Reach
 from stateful_models.steps import Step, Victims
 from stateful_models.trial.hang import DidNotReturn, time_limit
@@ -107,6 +107,7 @@ class PolicyRun(Generic[P]):
         self.reach = Reach() if reach is None else reach
         self._surroundings = surroundings
         self._calling: op.Operation = op.Clear()
+        self._judging = False
         self._steps: list[Step] = []
         self._named: dict[OffloadKey, None] = {}
 
@@ -170,6 +171,8 @@ class PolicyRun(Generic[P]):
 
     def _hang(self, hanging: DidNotReturn) -> None:
         self.over = True
+        if self._judging:
+            raise InvariantFailedError(f"judging {self._calling.verb} {hanging}") from hanging
         step = Step(len(self._steps) + 1, self._calling, None, hanging)
         self._steps.append(step)
         message = f"{self._calling.verb} {hanging}"
@@ -182,7 +185,9 @@ class PolicyRun(Generic[P]):
         self._calling = operation
         step = self.subject.perform(operation)
         self._steps.append(step)
+        self._judging = True
         found = self.judge.judge(step)
+        self._judging = False
         if found:
             self.violations += found
             if not all(violation.kind in GOES_ON for violation in found):
@@ -249,7 +254,8 @@ def run_program(
         reach=reach,
         policy=policy,
     )
-    universe = program.universe
+    # Where none is named, one is looked up that is not there.
+    universe = program.universe or keys("a")
     for operation in program.operations:
         if not run.play(operation, universe):
             break

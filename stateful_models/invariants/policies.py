@@ -9,6 +9,7 @@ from kvoffload.keys import OffloadKey
 from stateful_models.capabilities import NONE, Capabilities
 from stateful_models.contract import Kind
 from stateful_models.invariants.base import Finding, Invariant
+from stateful_models.loading import words_of
 from stateful_models.operations import (
     Clear,
     Evict,
@@ -100,7 +101,8 @@ class PolicyContract(Invariant[PolicyBooks]):
             yield Finding("POL-2", f"{operation.verb} answered {step.error}", Kind.SAFETY)
         elif step.error is not None:
             yield Finding(
-                "POL-7", f"{operation.verb} raised {type(step.error).__name__}: {step.error}"
+                "POL-7",
+                f"{operation.verb} raised {type(step.error).__name__}: {words_of(step.error)}",
             )
         elif isinstance(operation, Get):
             yield from self._got(operation.key, step.result, books)

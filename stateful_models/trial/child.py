@@ -20,15 +20,18 @@ from kvoffload import (
 )
 from kvoffload.errors import KVOffloadError
 from stateful_models.account import Account
-from stateful_models.drivers import Driver, RegisteredDriver
-from stateful_models.engines.base import InvariantFailedError, PolicyTrial
+from stateful_models.capabilities import Capabilities
+from stateful_models.drivers import Driver, DriverFailedError, RegisteredDriver
+from stateful_models.engines.base import PolicyTrial
 from stateful_models.engines.determinism import digest_of_choices, programs_to_repeat
 from stateful_models.engines.manager_runs import usual_invariants
 from stateful_models.engines.runs import Surroundings
 from stateful_models.engines.samples import MAX_EXAMPLES, examples
 from stateful_models.engines.suites import manager_engines, policy_engines
+from stateful_models.hosts import HostProtocol
 from stateful_models.invariants import Finding, Invariant, PolicyBooks, policy_invariants
 from stateful_models.invariants.base import Books
+from stateful_models.judge import InvariantFailedError
 from stateful_models.levels import LEVELS
 from stateful_models.loading import TargetError, describe, find, find_class
 from stateful_models.manager_drivers import REFERENCE, ManagerDriver, ManagerOptions
@@ -103,6 +106,12 @@ def main() -> None:
                 answer = Untriable(str(error))
             except InvariantFailedError as error:
                 answer = Untriable(f"an invariant failed: {error}")
+            except DriverFailedError as error:
+                answer = Untriable(f"the driver failed: {error}")
+            # Whatever comes here is no verdict: a constructor, a driver or an invariant raised it,
+            # or the kit.
+            except BaseException as error:
+                answer = Untriable(f"the trial could not go on: {describe(error)}")
         channel.send(encode_answer(answer))
 
 
@@ -118,6 +127,7 @@ def _answer(request: Request, clock: VirtualClock, proceed: Proceed) -> Report |
     own: list[OwnInvariant[PolicyBooks]] = [
         OwnInvariant(find_invariant(name, POLICY_CALLS)) for name in request.invariants
     ]
+    check_driver(request, driver)
     check_events(request, driver, sample)
 
     def make_invariants(capacity: int) -> Sequence[Invariant[PolicyBooks]]:
@@ -286,6 +296,25 @@ def _callable(target: str) -> Any:
         missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
         raise TargetError(f"{target}: it lacks {missing}")
     return found
+
+
+def check_driver(request: Request, driver: Driver[CachePolicy]) -> None:
+    """Raise TargetError if what the driver says of itself is of another type."""
+    whose = request.driver or request.target
+    stated: object = driver.capabilities
+    if not isinstance(stated, Capabilities):
+        raise TargetError(f"{whose}: capabilities is no Capabilities but {stated!r:.80}")
+    host: object = driver.host
+    if not isinstance(host, HostProtocol):
+        raise TargetError(f"{whose}: host is no HostProtocol but {host!r:.80}")
+    try:
+        hints = examples(driver.contexts(), MAX_EXAMPLES, request.seed)
+    except Exception as error:
+        raise TargetError(f"{whose}: contexts() cannot be drawn: {describe(error)}") from error
+    for each in hints:
+        as_object: object = each
+        if as_object is not None and not isinstance(as_object, dict):
+            raise TargetError(f"{whose}: contexts() gives {as_object!r:.80}, no dict and not None")
 
 
 def check_events(request: Request, driver: Driver[CachePolicy], sample: CachePolicy) -> None:

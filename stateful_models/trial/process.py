@@ -8,6 +8,7 @@ others no descriptors can be handed on.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import secrets
@@ -35,6 +36,7 @@ KEPT_OUTPUT: Final = 64 * 1024
 GRACE_S: Final = 1.0
 """How long a child may take to end when it has said that it is done."""
 
+_PR_SET_PDEATHSIG: Final = 1
 _VARIABLE = "KVOFFLOAD_TRIAL_CHANNEL"
 _MESSAGE, _DONE = b":", b"."
 _READ = 65_536
@@ -98,13 +100,15 @@ def run_child(
     hash_seed: int,
     timeout_s: float,
     on_message: Callable[[bytes], None],
+    poll: Callable[[], object] = lambda: None,
 ) -> ChildEnd:
     """Run `python -m module` in a process of its own and tell how it ended.
 
     The child has this environment with `env` laid over it, this `sys.path`, and its hash seed.
     `on_message` is called here with each message as it arrives. No more than `timeout_s` seconds
     after the start the process group is killed. Whatever is raised here meanwhile, Ctrl-C too,
-    kills it as well and goes on. A process that left the group is not found again.
+    kills it as well and goes on; so does what `poll` raises, which is called every few hundredths
+    of a second. A process that left the group is not found again.
 
     Raises InvalidValueError for a hash seed outside 0 to 2**32 - 1 or a time that is not positive.
     """
@@ -134,7 +138,7 @@ def run_child(
     finally:
         os.close(write_end)
     with _Child(process, read_end, frames) as child:
-        in_time = child.listen_until(deadline)
+        in_time = child.listen_until(deadline, poll)
         return child.end(in_time)
 
 
@@ -214,10 +218,11 @@ class _Child:
         # Closes the other two and waits for the process.
         self._process.__exit__(kind, error, traceback)
 
-    def listen_until(self, deadline: float) -> bool:
+    def listen_until(self, deadline: float, poll: Callable[[], object]) -> bool:
         """Pass on what comes until the process has ended; whether it was over in time."""
         leaving = False
         while self._process.poll() is None:
+            poll()
             now = monotonic()
             if self._frames.done and not leaving:
                 leaving = True
@@ -304,6 +309,7 @@ class ChildChannel:
         descriptor = os.environ.pop(_VARIABLE, None)
         if descriptor is None:
             raise NotAChildError
+        _end_with_the_parent()
         nonce, _, request = sys.stdin.buffer.read().partition(b"\n")
         with open(os.devnull, "rb") as nothing:
             os.dup2(nothing.fileno(), sys.stdin.fileno())
@@ -343,6 +349,17 @@ class ChildChannel:
         left = memoryview(b"".join((self._nonce, frame, b"\n")))
         while left:
             left = left[os.write(self._descriptor, left) :]
+
+
+def _end_with_the_parent() -> None:
+    """Let the system kill this process when its parent is gone, where it can: Linux."""
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # It may have gone meanwhile, and then nobody tells.
+    if os.getppid() != parent:
+        os._exit(os.EX_OK)
 
 
 def _interpreter_options() -> list[str]:

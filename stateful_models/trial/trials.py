@@ -39,9 +39,14 @@ def clauses_of(task: Task) -> tuple[str, ...]:
 
 
 def hold_trial(
-    request: Request, on_progress: Callable[[str, float], None] = lambda engine, share: None
+    request: Request,
+    on_progress: Callable[[str, float], None] = lambda engine, share: None,
+    poll: Callable[[], object] = lambda: None,
 ) -> Report:
-    """Try one target, and report. What becomes of the process is part of the report."""
+    """Try one target, and report. What becomes of the process is part of the report.
+
+    `poll` is called again and again while the process runs; what it raises ends that.
+    """
     level = LEVELS[request.level]
     report: Report | None = None
     problem = ""
@@ -65,6 +70,7 @@ def hold_trial(
         hash_seed=0,
         timeout_s=_patience(level),
         on_message=listen,
+        poll=poll,
     )
     if report is not None:
         return _across_processes(request, report)
