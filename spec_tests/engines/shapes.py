@@ -120,8 +120,12 @@ class OwnHooks(Bulk):
         for name in ("insert", "mark_evictable"):
             setattr(self, name, getattr(super(), name))
         told = super().on_store_miss
+
+        def on_store_miss(keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
+            told(keys, req_context)
+
         # A plain function: nothing binds it.
-        setattr(self, "on_store_miss", lambda keys, context: told(keys, context))  # noqa: B010
+        setattr(self, on_store_miss.__name__, on_store_miss)
 
 
 class Refusing(Native):
