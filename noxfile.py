@@ -36,8 +36,9 @@ def install(session: nox.Session, *requirements: str) -> None:
 
 def test(session: nox.Session, *options: str) -> None:
     """Run pytest on the checkout, which is also what is installed (editable)."""
-    install(session, *EDITABLE, *tools("build", "hatchling", "mutmut", "mypy"))
-    session.run("python", "-m", "pytest", *options, *session.posargs)
+    install(session, *EDITABLE, *tools("build", "hatchling", "mutmut", "mypy", "pytest-xdist"))
+    # As many at once as there are cores.
+    session.run("python", "-m", "pytest", "-n", "auto", *options, *session.posargs)
 
 
 @nox.session

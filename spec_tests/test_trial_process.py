@@ -92,7 +92,7 @@ def test_the_target_finds_nothing_of_the_channel(run: Run) -> None:
         """
         with channel:
             channel.send(repr(sys.stdin.read()).encode())
-            channel.send(repr([name for name in os.environ if "KVOFFLOAD" in name]).encode())
+            channel.send(repr([name for name in os.environ if "KVOFFLOAD_TRIAL" in name]).encode())
             open_ones = [int(name) for name in os.listdir("/dev/fd")]
             for number in open_ones:
                 try:
