@@ -107,6 +107,10 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
     """Why an engine did not try something: the capability or the circumstance, by the id of the
     clause, or by the name of a law that is only a part of one ("POL-6 C") or of none."""
 
+    def count(self) -> None:
+        """One more program is played."""
+        self.programs += 1
+
     @abstractmethod
     def run(self, program: Program, **options: bool) -> RunT:
         """Play a program on a new subject, judged by all invariants."""
@@ -211,13 +215,13 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
 
     @override
     def judged(self, run: PolicyRun[P], engine: str) -> bool:
-        self.tried |= reached_by(run.judge.invariants)
+        self.tried.update(reached_by(run.judge.invariants))
         return super().judged(run, engine)
 
     @override
     def run(self, program: Program, **options: bool) -> PolicyRun[P]:
         """Play a program on a new policy, judged by all invariants."""
-        self.programs += 1
+        self.count()
         return run_program(
             self.driver,
             program,

@@ -71,7 +71,7 @@ class _Driven(ManagerSubject, Generic[M]):
         self, manager: M, driver: ManagerDriver[M], surroundings: Surroundings, tap: Tap | None
     ) -> None:
         super().__init__(manager, advance_clock=surroundings.advance, tap=tap)
-        self.contexts = Contexts(surroundings.make_hints)
+        self.contexts: Contexts = Contexts(surroundings.make_hints)
         self._driver = driver
         self._own = manager
         self._watch = surroundings.watch or nullcontext()
@@ -119,8 +119,8 @@ class ManagerRun(Generic[M]):
         if tap is not None and not tap.drain():
             tap = None
         self.subject: _Driven[M] = _Driven(self.manager, driver, surroundings, tap)
-        self.account = Account(capacity)
-        self.host = ManagerHost(
+        self.account: Account = Account(capacity)
+        self.host: ManagerHost = ManagerHost(
             self._perform,
             self.account,
             mistakes=settings.mistakes,
@@ -132,8 +132,8 @@ class ManagerRun(Generic[M]):
         self.watchful = watchful
         self.played: list[Played] = []
         self.violations: list[Violation] = []
-        self.over = False
-        self.reach = Reach() if reach is None else reach
+        self.over: bool = False
+        self.reach: Reach = Reach() if reach is None else reach
         self._predictions = predictions
         self._steps: list[Step] = []
         self._named: dict[OffloadKey, None] = {}

@@ -163,7 +163,7 @@ class ManagerTrial(Trial[ManagerDriver[M], MakeManagerInvariants, ManagerRun[M]]
 
         Options are of no meaning to a manager.
         """
-        self.programs += 1
+        self.count()
         return run_manager_program(
             self.driver,
             program,
@@ -215,7 +215,7 @@ class ManagerTrial(Trial[ManagerDriver[M], MakeManagerInvariants, ManagerRun[M]]
         self, capacity: int, settings: ManagerSettings, *, watchful: bool, judged: bool = True
     ) -> ManagerRun[M]:
         """A run on a new manager, on which operations can be drawn."""
-        self.programs += 1
+        self.count()
         predicted = judged and self.capabilities.reference
         return ManagerRun(
             self.driver,

@@ -63,8 +63,8 @@ class RecordingPolicy(CachePolicy):
     def __init__(self, cache_capacity: int, fault: Fault | None = None) -> None:
         super().__init__(cache_capacity)
         self.calls: list[Call] = []
-        self.raised = False
-        self.failed = False
+        self.raised: bool = False
+        self.failed: bool = False
         """Whether it ever failed on purpose."""
         self.counts: dict[str, int] = dict.fromkeys(METHODS, 0)
         self._fault = fault

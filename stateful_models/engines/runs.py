@@ -98,13 +98,15 @@ class PolicyRun(Generic[P]):
             make_keys=surroundings.make_keys,
             watch=surroundings.watch,
         )
-        self.host = PolicyHost(capacity, self._perform, driver.host, asks_in_vain=asks_in_vain)
+        self.host: PolicyHost = PolicyHost(
+            capacity, self._perform, driver.host, asks_in_vain=asks_in_vain
+        )
         self.judge: Judge[PolicyBooks] = Judge(invariants, PolicyBooks())
         self.watchful = watchful
         self.played: list[Played] = []
         self.violations: list[Violation] = []
-        self.over = False
-        self.reach = Reach() if reach is None else reach
+        self.over: bool = False
+        self.reach: Reach = Reach() if reach is None else reach
         self._surroundings = surroundings
         self._calling: op.Operation = op.Clear()
         self._judging = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from typing import Final
+from typing import ClassVar, Final
 
 from attrs import frozen
 from typing_extensions import override
@@ -192,7 +192,7 @@ class RefusesByDesign(CPUOffloadingManager):
 class DeclinesEverySecondTime(LRUCachePolicy):
     """A policy with an admission gate."""
 
-    may_refuse = "it lets only every second offer displace anything"
+    may_refuse: ClassVar[str | None] = "it lets only every second offer displace anything"
     _asked = 0
 
     @override

@@ -89,7 +89,7 @@ class VictimOrder(ClaimedOrder):
         if given is None or expected is None or not _legal(evict, given, books):
             self._over = given is not expected
             return
-        self.reached |= before
+        self.reached.update(before)
         if given == expected:
             self.agreed(evict, given)
             return

@@ -189,10 +189,10 @@ class FaultyARC(ARCModel):
             case ARCFault.NO_FLOOR:
                 low = -inf
             case ARCFault.GHOST_STAYS_OLD:
-                self.b1, self.b2 = lists
+                self.b1[:], self.b2[:] = lists
             case _:
                 return
-        self.target = min(max(before + sign * step, low), high)
+        self.target: float = min(max(before + sign * step, low), high)
 
     def promote(self, key: OffloadKey) -> None:
         """To the recent end of T2."""

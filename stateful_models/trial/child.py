@@ -337,7 +337,7 @@ class OwnInvariant(Generic[BooksT]):
     def __init__(self, cls: type[Invariant[BooksT]]) -> None:
         self._cls = cls
         promise = (cls.__doc__ or "").strip().partition("\n")[0]
-        self.promise = OwnPromise(cls.__name__, tuple(cls.clauses), promise)
+        self.promise: OwnPromise = OwnPromise(cls.__name__, tuple(cls.clauses), promise)
 
     def make(self) -> Invariant[BooksT]:
         """A new one, whose judgements count."""

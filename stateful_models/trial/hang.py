@@ -45,7 +45,7 @@ class time_limit:  # noqa: N801 - reads as a statement, as contextlib's do
         if not seconds > 0:
             raise InvalidValueError("seconds", seconds, "positive")
         self.seconds = seconds
-        self.fired = 0
+        self.fired: int = 0
         self.works: bool = (
             hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
         )

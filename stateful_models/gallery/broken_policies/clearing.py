@@ -123,9 +123,10 @@ class Pol6OldGhosts(Adaptive):
 
     @override
     def clear(self) -> None:
-        ghosts = dict(self.b1), dict(self.b2)
+        once, frequent = dict(self.b1), dict(self.b2)
         super().clear()
-        self.b1, self.b2 = ghosts
+        self.b1.update(once)
+        self.b2.update(frequent)
 
 
 class Pol6OldTarget(Adaptive):
