@@ -35,12 +35,12 @@ QUICK: Final = Level(
     name="quick",
     programs=800,
     length=40,
-    depth=4,
+    depth=3,
     laws=40,
     churn=3_000,
     cost_capacity=256,
     shrinking=300,
-    patience_s=3.0,
+    patience_s=4.0,
 )
 CI: Final = Level(
     name="ci",

@@ -58,7 +58,7 @@ class _Node:
 class SmallManagerPrograms(ManagerEngine):
     """Tries every small program, the shorter ones first.
 
-    They go on from each of the `WORLDS` by up to `level.depth` - 2 operations, on a manager with
+    They go on from each of the `WORLDS` by up to `level.depth` - 2 operations, at least 2, on a manager with
     events and with its first policy.
     """
 
@@ -76,7 +76,7 @@ class SmallManagerPrograms(ManagerEngine):
             tapped=trial.capabilities.tap,
             mistakes=trial.mistakes,
         )
-        depth = trial.level.depth - 2
+        depth = max(2, trial.level.depth - 2)
         until = trial.now() + trial.level.patience_s
         layers = [(world, [_Node(world.begin, len(_named(world.begin)))]) for world in WORLDS]
         tried = 0
