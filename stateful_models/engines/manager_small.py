@@ -58,8 +58,8 @@ class _Node:
 class SmallManagerPrograms(ManagerEngine):
     """Tries every small program, the shorter ones first.
 
-    They go on from each of the `WORLDS` by up to `level.depth` - 2 operations, at least 2, on a manager with
-    events and with its first policy.
+    They go on from each of the `WORLDS` by up to `level.depth` - 2 operations, at least 2, on a
+    manager with events and with its first policy.
     """
 
     name: ClassVar[str] = "exhaustive"
