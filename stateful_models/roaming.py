@@ -70,7 +70,7 @@ class Roaming:
             (self._load_prompt, 3),
             (self._complete, 14),
             (self._complete_somehow, 5),
-            (self._complete_anything, 1),
+            (self._complete_anything, 2),
             (self._touch, 3),
             (self._place_again, 2),
             (self._finish, 3),
@@ -191,7 +191,11 @@ class Roaming:
         chance = self._random
         name = op.NEVER_MADE if chance.random() < 0.2 else None
         stores = chance.random() < 0.6
-        self._report(self._request(), self._any_keys(), stores, chance.random() < 0.6, name)
+        keys = self._any_keys()
+        if self._kept and not stores:
+            # Something that may be pinned comes first, and then what is not.
+            keys = (*chance.choice(self._kept).keys[:1], *keys[:2])
+        self._report(self._request(), keys, stores, chance.random() < 0.6, name)
 
     def _report(
         self,
