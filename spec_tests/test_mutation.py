@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -222,6 +223,20 @@ class TestFates:
             apply(one)
         with pytest.raises(RuntimeError, match="double"):
             list(try_all([one], [], limits={}, jobs=1))
+
+    @pytest.mark.usefixtures("subject")
+    def test_one_that_waits_is_tried_again_and_then_given_up(self, tmp_path: Path) -> None:
+        tries = tmp_path / "tries"
+
+        def wait() -> None:
+            with tries.open("a") as file:
+                file.write("x")
+            threading.Event().wait()
+
+        one = mutant(tmp_path, "double", "number - number")
+        (outcome,) = try_all([one], [Engine("waits", wait)], limits={"waits": 0.005}, jobs=1)
+        assert outcome.fate is Fate.TIMEOUT
+        assert tries.read_text() == "xx"
 
     def test_the_original_must_please_the_engines(self, subject: ModuleType) -> None:
         took = baseline([engine_of(subject)])

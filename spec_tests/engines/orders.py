@@ -70,6 +70,7 @@ class Orders:
             (self.finish, self.random.choice((2, 8, 20))),
             (self.evict, 3),
             (self.place, 3),
+            (self.again, 3),
             (self.unknown, 1),
             (self.insert_again, 0.5),
             (self.clear, 0.15 if clears else 0.0),
@@ -253,6 +254,21 @@ class Orders:
     def access(self) -> None:
         """A request sees keys for the first time, resident or not."""
         self.first_access(self.random.choice(self.contexts), self.some(KEYS, 5))
+
+    def again(self) -> None:
+        """A request hears other ends of keys that it has seen, and sees some of them again."""
+        context = self.random.choice(self.contexts)
+        request = context.req_id
+        seen = [key for key in self.seen[request] if key in self.chunks]
+        if seen:
+            for key in self.some(seen):
+                end = 16 * self.random.randint(1, 8)
+                context.set_offload_key_position(key, end)
+                self.ends[request][key] = end
+            keys = self.some(seen)
+            self.note("access again", request, keys, self.ends[request])
+            self.policy.on_request_access(list(keys), context)
+            self.model.access(keys, request, self.ends[request])
 
     def first_access(self, context: ReqContext, keys: list[OffloadKey]) -> None:
         request = context.req_id

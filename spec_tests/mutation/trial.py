@@ -13,11 +13,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from attrs import frozen
 
-from spec_tests.mutation.mutant import Mutant
+from spec_tests.mutation.mutant import Mutant, MutantKey
 from spec_tests.mutation.patching import apply
 
 MEMORY_LIMIT: Final = 2 << 30
@@ -85,9 +86,10 @@ def try_all(
     mutants: Iterable[Mutant], engines: Sequence[Engine], *, limits: Limits, jobs: int
 ) -> Iterator[Outcome]:
     """Try mutants, `jobs` at a time; their outcomes as they come."""
-    waiting = iter(mutants)
+    waiting: Iterator[Mutant] = iter(mutants)
     running: dict[int, _Child] = {}
     exhausted = False
+    again: set[MutantKey] = set()
     while running or not exhausted:
         while not exhausted and len(running) < jobs:
             mutant = next(waiting, None)
@@ -99,7 +101,19 @@ def try_all(
         if running:
             # Only of our own: whoever calls may have children too.
             pid, status = _wait_for_any(running)
-            yield _outcome(running.pop(pid), status)
+            child = running.pop(pid)
+            if _was_paused(status) and child.mutant.key not in again:
+                # Time went by without work: rather the machine's doing than the mutant's.
+                again.add(child.mutant.key)
+                os.close(child.pipe)
+                waiting = chain([child.mutant], waiting)
+                exhausted = False
+            else:
+                yield _outcome(child, status)
+
+
+def _was_paused(status: int) -> bool:
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
 
 
 def _wait_for_any(running: Iterable[int]) -> tuple[int, int]:
