@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Set
 
 import pytest
 from typing_extensions import override
@@ -15,68 +15,18 @@ from stateful_models.drivers import Driver
 from stateful_models.engines.base import Breach, PolicyTrial
 from stateful_models.engines.recording import METHODS, Fault, InjectedError, RecordingPolicy
 from stateful_models.engines.wrapper import Wrapper
+from stateful_models.gallery.legal_policies.wrapper import Forwarding
 from stateful_models.hosts import PROTOCOLS, VLLM_023, HostProtocol
 from stateful_models.programs import keys
 
 Victims = list[tuple[OffloadKey, ChunkStatus]]
 
 
-class Around(CachePolicy):
-    """Hands everything on."""
+class Around(Forwarding):
+    """Hands everything on, to an LRU of these tests unless to another."""
 
     def __init__(self, cache_capacity: int, inner: CachePolicy | None = None) -> None:
-        super().__init__(cache_capacity)
-        self.inner = Lru(cache_capacity) if inner is None else inner
-
-    @override
-    def get(self, key: OffloadKey) -> ChunkStatus | None:
-        return self.inner.get(key)
-
-    @override
-    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
-        self.inner.insert(key, chunk, req_context)
-
-    @override
-    def remove(self, key: OffloadKey) -> None:
-        self.inner.remove(key)
-
-    @override
-    def touch(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
-        self.inner.touch(keys, req_context)
-
-    @override
-    def evict(self, n: int, protected: Set[OffloadKey]) -> Victims | None:
-        return self.inner.evict(n, protected)
-
-    @override
-    def clear(self) -> None:
-        self.inner.clear()
-
-    @override
-    def on_store_miss(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
-        self.inner.on_store_miss(keys, req_context)
-
-    @override
-    def on_request_access(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
-        self.inner.on_request_access(keys, req_context)
-
-    @override
-    def on_request_finished(
-        self,
-        key_groups: Sequence[Sequence[OffloadKey]],
-        insertion_only_keys: Set[OffloadKey],
-        reused_keys: Set[OffloadKey],
-        req_context: ReqContext,
-    ) -> None:
-        self.inner.on_request_finished(key_groups, insertion_only_keys, reused_keys, req_context)
-
-    @override
-    def mark_evictable(self, key: OffloadKey) -> None:
-        self.inner.mark_evictable(key)
-
-    @override
-    def mark_non_evictable(self, key: OffloadKey) -> None:
-        self.inner.mark_non_evictable(key)
+        super().__init__(cache_capacity, Lru(cache_capacity) if inner is None else inner)
 
 
 class AroundDriver(Driver[Around]):

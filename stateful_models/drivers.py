@@ -13,7 +13,7 @@ class SessionDriver(Driver[SessionPolicy]):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from typing_extensions import override
@@ -123,6 +123,13 @@ class Driver(Generic[P]):
 
     def request_finished(self, policy: P, context: ReqContext) -> None:
         """A request ended; after the policy was told so."""
+
+
+def authored(driver: Driver[P]) -> Iterator[tuple[str, object]]:
+    """What the classes between `Driver` and the driver define: name and value, the author's own."""
+    lineage = type(driver).__mro__
+    for cls in lineage[: lineage.index(Driver)]:
+        yield from vars(cls).items()
 
 
 class RegisteredDriver(Driver[CachePolicy]):

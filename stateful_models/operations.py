@@ -82,7 +82,9 @@ class _OfRequest(ManagerOperation):
 
 
 @frozen
-class _OfKeys(_OfRequest):
+class OfKeys(_OfRequest):
+    """A call of a request about several keys."""
+
     keys: tuple[OffloadKey, ...]
 
     def arguments(self) -> Iterable[str]:
@@ -132,7 +134,7 @@ class Lookup(_OfRequest):
 
 
 @frozen
-class PrepareLoad(_OfKeys):
+class PrepareLoad(OfKeys):
     """`prepare_load`, later completed under the name `attempt`.
 
     An `internal` one, for a transfer of the host's own, is no access by the request (LOAD-5).
@@ -148,7 +150,7 @@ class PrepareLoad(_OfKeys):
 
 
 @frozen
-class CompleteLoad(_OfKeys):
+class CompleteLoad(OfKeys):
     """`complete_load`: of the attempt named, or of the present if none is."""
 
     verb: ClassVar[str] = "complete_load"
@@ -159,14 +161,14 @@ class CompleteLoad(_OfKeys):
 
 
 @frozen
-class Touch(_OfKeys):
+class Touch(OfKeys):
     """`touch`."""
 
     verb: ClassVar[str] = "touch"
 
 
 @frozen
-class PrepareStore(_OfKeys):
+class PrepareStore(OfKeys):
     """`prepare_store`: an offer, later completed under the name `attempt`."""
 
     verb: ClassVar[str] = "prepare_store"
@@ -177,7 +179,7 @@ class PrepareStore(_OfKeys):
 
 
 @frozen
-class CompleteStore(_OfKeys):
+class CompleteStore(OfKeys):
     """`complete_store`: of the attempt named, or of the present if none is."""
 
     verb: ClassVar[str] = "complete_store"

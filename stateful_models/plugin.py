@@ -9,7 +9,6 @@ target; then nothing else is run.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -130,12 +129,7 @@ class Target(pytest.Collector):
         from stateful_models.trial.trials import clauses_of
 
         request = self._request
-        names = [
-            clause
-            for clause in clauses_of(request.task)
-            if (not request.only or _fits(clause, request.only))
-            and not _fits(clause, request.without)
-        ]
+        names = list(filter(request.wants, clauses_of(request.task)))
         names += [invariant.rpartition(":")[2] for invariant in request.invariants]
         tests = [
             ClauseTest.from_parent(self, name=name)  # pyright: ignore[reportUnknownMemberType]
@@ -238,35 +232,26 @@ def _texts(config: pytest.Config, option: str) -> tuple[str, ...]:
     return tuple(texts or ())
 
 
-def _fits(clause: str, globs: Iterable[str]) -> bool:
-    return any(fnmatchcase(clause, glob) for glob in globs)
-
-
 def _globs(config: pytest.Config, option: str) -> tuple[str, ...]:
     """Globs over clauses. Raises pytest.UsageError for one that fits none."""
     from stateful_models.contract import CLAUSES
+    from stateful_models.globs import fitting
 
     globs = _texts(config, option)
     for glob in globs:
-        if not any(fnmatchcase(clause, glob) for clause in CLAUSES):
+        if not fitting(glob, CLAUSES):
             raise pytest.UsageError(f"{option} {glob}: no clause is called that")
     return globs
 
 
 def _argument(text: str) -> tuple[str, Argument]:
     """A constructor argument, its value read as `kvoffload verify --arg` reads it."""
+    from stateful_models.trial.request import read_argument
+
     name, _, value = text.partition("=")
     if not name.isidentifier() or "=" not in text:
         raise pytest.UsageError(f"--kvoffload-arg {text}: not of the form NAME=VALUE")
-    words: dict[str, Argument] = {"true": True, "false": False, "none": None}
-    if value.lower() in words:
-        return name, words[value.lower()]
-    for kind in (int, float):
-        try:
-            return name, kind(value)
-        except ValueError:
-            continue
-    return name, value
+    return name, read_argument(value)
 
 
 def _told(verdict: ClauseVerdict) -> str:

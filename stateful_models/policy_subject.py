@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
 from stateful_models import operations as op
-from stateful_models.drivers import Driver, DriverFailedError
+from stateful_models.drivers import Driver, DriverFailedError, authored
 from stateful_models.loading import describe
 from stateful_models.steps import BadAnswerError, Found, Result, Step, Victim, Victims
 from stateful_models.subjects import Contexts
@@ -87,12 +87,8 @@ class PolicySubject(Generic[P]):
         while traceback.tb_next is not None:
             traceback = traceback.tb_next
         code = traceback.tb_frame.f_code
-        own = type(self.driver).__mro__
-        return any(
-            getattr(method, "__code__", None) is code
-            for cls in own[: own.index(Driver)]
-            for method in vars(cls).values()
-        )
+        own = authored(self.driver)
+        return any(getattr(method, "__code__", None) is code for _, method in own)
 
     def _call(self, operation: op.Operation) -> Result:
         policy, of = self.policy, self.contexts.of

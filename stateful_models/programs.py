@@ -115,13 +115,7 @@ def keys_of(operation: op.Operation) -> Sequence[OffloadKey]:
             return [key for key, _ in positions]
         case op.Lookup(_, key):
             return (key,)
-        case (
-            op.PrepareLoad(_, named)
-            | op.CompleteLoad(_, named)
-            | op.Touch(_, named)
-            | op.PrepareStore(_, named)
-            | op.CompleteStore(_, named)
-        ):
+        case op.OfKeys(_, named):
             return named
         case _:
             return ()
@@ -136,13 +130,18 @@ def with_keys(operation: HostOperation, names: dict[OffloadKey, OffloadKey]) -> 
             )
         case op.Lookup(_, key):
             return evolve(operation, key=names.get(key, key))
-        case (
-            op.PrepareLoad(_, named)
-            | op.CompleteLoad(_, named)
-            | op.Touch(_, named)
-            | op.PrepareStore(_, named)
-            | op.CompleteStore(_, named)
-        ):
+        case op.OfKeys(_, named):
             return evolve(operation, keys=tuple(names.get(key, key) for key in named))
+        case _:
+            return operation
+
+
+def with_places(operation: HostOperation, places: Sequence[int]) -> HostOperation:
+    """The operation with those of its keys alone that stand in these places."""
+    match operation:
+        case op.SetPositions(_, positions):
+            return evolve(operation, positions=tuple(positions[place] for place in places))
+        case op.OfKeys(_, named):
+            return evolve(operation, keys=tuple(named[place] for place in places))
         case _:
             return operation

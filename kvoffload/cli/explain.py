@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from rich.text import Text
 from kvoffload.cli.problems import UsageError
 from kvoffload.cli.screen import open_screen
 from stateful_models.contract import CLAUSES, KIND_TEXTS, SOURCE_TEXTS, Clause, Profile
-from stateful_models.engines.scopes import judged_by
+from stateful_models.globs import fitting
 
 HELP = """Say what a clause of the contract asks, of whom, and what a breach means.
 
@@ -39,14 +38,17 @@ def explain(
             screen.print(Text(f"{one.id:9} {one.kind.value} {one.sentence}"), soft_wrap=True)
         return
     for glob in clause:
-        found = [one for name, one in CLAUSES.items() if fnmatchcase(name, glob.upper())]
+        found = fitting(glob.upper(), CLAUSES)
         if not found:
             raise UsageError(f"{glob}: no such clause; `kvoffload explain` lists them all")
-        for one in found:
-            _show(screen, one)
+        for name in found:
+            _show(screen, CLAUSES[name])
 
 
 def _show(screen: Console, clause: Clause) -> None:
+    # The judges are imported only by those who ask for them.
+    from stateful_models.engines.scopes import judged_by
+
     def say(text: str, style: str = "") -> None:
         screen.print(Text(text, style=style), soft_wrap=True)
 

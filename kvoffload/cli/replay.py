@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from kvoffload.cli.interrupts import deferred_interrupt
 from kvoffload.cli.names import PolicyNames
 from kvoffload.cli.problems import EXIT_VIOLATION, RunInterruptedError, UsageError, counted
 from kvoffload.cli.progress import narrate
-from kvoffload.cli.results import TO_STDOUT, ResultFile, print_json
+from kvoffload.cli.results import TO_STDOUT, open_result, print_json
 from kvoffload.cli.screen import open_screen, show_conditions, show_outcomes
 from kvoffload.cli.targets import (
     DEFAULT_MANAGER,
@@ -207,10 +206,7 @@ def replay(
     """Replay a trace of real LLM requests through an offloading manager."""
     screen = open_screen(stderr=json == TO_STDOUT)
     stderr = open_screen(stderr=True)
-    result_file = None if json is None or json == TO_STDOUT else ResultFile(json)
-    # So it is where the process was started without one.
-    if json == TO_STDOUT and sys.stdout is None:
-        raise UsageError(f"--json {TO_STDOUT}: standard output is closed")
+    result_file = open_result(json)
     if invariant and not check:
         raise UsageError(f"--invariant {invariant[0]} needs --check")
     policies = [(name, find_policy(name)) for name in policy or POLICIES]

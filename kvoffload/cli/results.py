@@ -84,6 +84,17 @@ class ResultFile:
             beside.unlink(missing_ok=True)
 
 
+def open_result(target: str | None) -> ResultFile | None:
+    """The file that `--json` names; None where it names none, or standard output.
+
+    Raises UsageError when what is named cannot be written.
+    """
+    # So it is where the process was started without one.
+    if target == TO_STDOUT and sys.stdout is None:
+        raise UsageError(f"--json {TO_STDOUT}: standard output is closed")
+    return None if target is None or target == TO_STDOUT else ResultFile(target)
+
+
 def print_json(data: bytes) -> None:
     """Write the results to standard output, which then has nothing else."""
     try:

@@ -21,7 +21,6 @@ from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdi
 
 LINE_SECONDS = 10.0
 STYLES = {Outcome.CLEAN: "green", Outcome.CONVICTED: "bold red", Outcome.UNTRIED: "yellow"}
-UNREAD_LINES = 6
 
 
 class TrialNarrator(Protocol):

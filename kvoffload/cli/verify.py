@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from importlib.util import find_spec
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from attrs import frozen
+from attrs import evolve, frozen
 from rich.text import Text
 
 from kvoffload.cli.interrupts import deferred_interrupt
@@ -23,13 +22,13 @@ from kvoffload.cli.problems import (
     UsageError,
     counted,
 )
-from kvoffload.cli.results import TO_STDOUT, ResultFile, print_json
+from kvoffload.cli.results import TO_STDOUT, open_result, print_json
 from kvoffload.cli.screen import open_screen
 from kvoffload.cli.targets import find_invariant
 from kvoffload.cli.verdicts import narrate_trial, show_reports
 
 if TYPE_CHECKING:
-    from stateful_models.trial.request import Argument, Request
+    from stateful_models.trial.request import Argument
     from stateful_models.trial.verdicts import Report
 
 HELP = """Put policies, or managers, on trial and say which clause of the contract each breaks.
@@ -201,30 +200,30 @@ def verify(
         except UnicodeEncodeError as error:
             raise UsageError(f"{one!r}: a name that is no text") from error
     _need_hypothesis()
+    from stateful_models.contract import Profile
+    from stateful_models.trial.request import Request, Task
+
     screen = open_screen(stderr=json == TO_STDOUT)
     stderr = open_screen(stderr=True)
-    result_file = None if json is None or json == TO_STDOUT else ResultFile(json)
-    if json == TO_STDOUT and sys.stdout is None:
-        raise UsageError(f"--json {TO_STDOUT}: standard output is closed")
+    result_file = open_result(json)
     _check_globs("--only", only or ())
     _check_globs("--without", without or ())
     known = KnownFailures.read(known_failures)
     known.check(targets)
+    asked = Request(
+        task=Task.MANAGER if manager else Task.POLICY,
+        target="",
+        driver=driver,
+        invariants=tuple(invariant or ()),
+        profile=Profile(profile.value),
+        level=level.value,
+        seed=seed,
+        only=tuple(only or ()),
+        without=tuple(without or ()),
+        environment=dict(_pair("--env", text) for text in env or ()),
+    )
     requests = [
-        _request(
-            one,
-            manager=manager,
-            driver=driver,
-            arguments=arguments,
-            environment=dict(_pair("--env", text) for text in env or ()),
-            invariants=tuple(invariant or ()),
-            profile=profile,
-            level=level,
-            only=tuple(only or ()),
-            without=tuple(without or ()),
-            known=known.of(one),
-            seed=seed,
-        )
+        evolve(asked, target=one, known=known.of(one), arguments=arguments)
         for one in targets
         for arguments in _grid(arg or ())
     ]
@@ -358,40 +357,6 @@ class KnownFailures:
             raise UsageError(f"{self.where}: it is about {names}, which are not on trial")
 
 
-def _request(
-    target: str,
-    *,
-    manager: bool,
-    driver: str | None,
-    arguments: Mapping[str, Argument],
-    environment: Mapping[str, str],
-    invariants: tuple[str, ...],
-    profile: ProfileName,
-    level: LevelName,
-    only: tuple[str, ...],
-    without: tuple[str, ...],
-    known: tuple[str, ...],
-    seed: int,
-) -> Request:
-    from stateful_models.contract import Profile
-    from stateful_models.trial.request import Request, Task
-
-    return Request(
-        task=Task.MANAGER if manager else Task.POLICY,
-        target=target,
-        driver=driver,
-        invariants=invariants,
-        profile=Profile(profile.value),
-        level=level.value,
-        seed=seed,
-        only=only,
-        without=without,
-        known=known,
-        environment=environment,
-        arguments=arguments,
-    )
-
-
 def _need_hypothesis() -> None:
     if find_spec("hypothesis") is None:
         raise UsageError("verify needs hypothesis: pip install 'kvoffload[verify]'")
@@ -399,12 +364,11 @@ def _need_hypothesis() -> None:
 
 def _check_globs(option: str, globs: Sequence[str]) -> None:
     """Raise UsageError for one that names no clause: what is judged would not be what was meant."""
-    from fnmatch import fnmatchcase
-
     from stateful_models.contract import CLAUSES
+    from stateful_models.globs import fitting
 
     for glob in globs:
-        if not any(fnmatchcase(clause, glob) for clause in CLAUSES):
+        if not fitting(glob, CLAUSES):
             raise UsageError(f"{option} {glob}: no clause is called that")
 
 
@@ -417,26 +381,16 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 def _grid(texts: Sequence[str]) -> Iterator[dict[str, Argument]]:
     """Every combination of the values given for each argument."""
+    from stateful_models.trial.request import read_argument
+
     values: dict[str, list[Argument]] = {}
     for text in texts:
         name, value = _pair("--arg", text)
         if not name.isidentifier():
             raise UsageError(f"--arg {text}: {name} is no name of an argument")
-        values.setdefault(name, []).extend(map(_read, value.split(",")))
+        values.setdefault(name, []).extend(map(read_argument, value.split(",")))
     for chosen in product(*values.values()):
         yield dict(zip(values, chosen, strict=True))
-
-
-def _read(text: str) -> Argument:
-    words: dict[str, Argument] = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _write(path: str, text: str) -> None:

@@ -112,7 +112,7 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
         self.programs += 1
 
     @abstractmethod
-    def run(self, program: Program, **options: bool) -> RunT:
+    def run(self, program: Program) -> RunT:
         """Play a program on a new subject, judged by all invariants."""
 
     def plainer(self, program: Program) -> Iterable[Program]:
@@ -218,8 +218,28 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
         self.tried.update(reached_by(run.judge.invariants))
         return super().judged(run, engine)
 
+    def begin(
+        self,
+        capacity: int,
+        *,
+        watchful: bool = False,
+        asks_in_vain: bool = True,
+        surroundings: Surroundings | None = None,
+    ) -> PolicyRun[P]:
+        """A run on a new policy, on which operations can be played one by one."""
+        self.count()
+        return PolicyRun(
+            self.driver,
+            capacity,
+            self.make_invariants(capacity),
+            watchful=watchful,
+            surroundings=self.surroundings if surroundings is None else surroundings,
+            asks_in_vain=asks_in_vain,
+            reach=self.reach,
+        )
+
     @override
-    def run(self, program: Program, **options: bool) -> PolicyRun[P]:
+    def run(self, program: Program) -> PolicyRun[P]:
         """Play a program on a new policy, judged by all invariants."""
         self.count()
         return run_program(
@@ -227,7 +247,6 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
             program,
             self.make_invariants,
             surroundings=self.surroundings,
-            asks_in_vain=options.get("asks_in_vain", True),
             reach=self.reach,
         )
 

@@ -26,7 +26,6 @@ from stateful_models.engines.comparing import (
     Choices,
     ClaimedLaw,
     Comparison,
-    begin,
     choices_of,
     play_all,
 )
@@ -62,9 +61,9 @@ class Renaming(ClaimedLaw):
         names = _other_names(program.universe)
         if names is None:
             return
-        expected = choices_of(play_all(begin(trial, program.capacity), program.operations))
+        expected = choices_of(play_all(trial.begin(program.capacity), program.operations))
         renamed = program.renamed(names)
-        answers = choices_of(play_all(begin(trial, program.capacity), renamed.operations))
+        answers = choices_of(play_all(trial.begin(program.capacity), renamed.operations))
         back = {new: old for old, new in names.items()}
         seen = Choices(
             {place: _renamed(choice, back) for place, choice in answers.made.items()}, answers.end
@@ -178,7 +177,7 @@ def _single_uses(capacity: int, used: Sequence[OffloadKey]) -> Program:
 
 def _held(trial: PolicyTrial[P], program: Program) -> tuple[list[frozenset[OffloadKey]], bool]:
     """What is resident after each operation that went well, and whether anything was evicted."""
-    run = begin(trial, program.capacity)
+    run = trial.begin(program.capacity)
     held: list[frozenset[OffloadKey]] = []
     for operation in program.operations:
         if not run.play(operation):

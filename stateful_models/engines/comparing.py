@@ -18,7 +18,7 @@ from stateful_models import operations as op
 from stateful_models.capabilities import Capabilities
 from stateful_models.contract import Kind
 from stateful_models.engines.base import Breach, Engine, PolicyTrial
-from stateful_models.engines.runs import PolicyRun, Surroundings
+from stateful_models.engines.runs import PolicyRun
 from stateful_models.engines.samples import drawn_programs
 from stateful_models.operations import keys_text
 from stateful_models.programs import HostOperation, Program, keys
@@ -60,25 +60,6 @@ class Comparison(NamedTuple):
     offset: int = 0
 
 
-def begin(
-    trial: PolicyTrial[P],
-    capacity: int,
-    *,
-    asks_in_vain: bool = True,
-    surroundings: Surroundings | None = None,
-) -> PolicyRun[P]:
-    """A new policy, for operations to be played on one by one."""
-    trial.programs += 1
-    return PolicyRun(
-        trial.driver,
-        capacity,
-        trial.make_invariants(capacity),
-        surroundings=trial.surroundings if surroundings is None else surroundings,
-        asks_in_vain=asks_in_vain,
-        reach=trial.reach,
-    )
-
-
 def play_all(run: PolicyRun[P], operations: Iterable[HostOperation]) -> PolicyRun[P]:
     """The run, after as many of the operations as go well, and one that does not."""
     for operation in operations:
@@ -91,7 +72,7 @@ def nudge(trial: PolicyTrial[P]) -> None:
     """Have another policy of the kind evict a single chunk."""
     a, b = keys("a b")
     stored = (op.PrepareStore("nudge", (a,)), op.CompleteStore("nudge", (a,)))
-    play_all(begin(trial, 1), (*stored, op.PrepareStore("nudge", (b,))))
+    play_all(trial.begin(1), (*stored, op.PrepareStore("nudge", (b,))))
 
 
 def choices_of(run: PolicyRun[P], start: int = 0) -> Choices:
@@ -140,9 +121,9 @@ class Law(Engine):
         """What is not tried, as `PolicyTrial.declined` names it, and why; None if it is."""
         return None
 
-    @abstractmethod
     def programs(self, trial: PolicyTrial[P]) -> list[Program]:
         """Programs to be compared, `level.laws` in number or twice as many."""
+        return drawn_programs(trial, trial.level.laws, self.name, durations=self.durations)
 
     @abstractmethod
     def comparisons(self, trial: PolicyTrial[P], program: Program) -> Iterator[Comparison]:
@@ -238,7 +219,3 @@ class ClaimedLaw(Law):
         if self.claimed(trial.capabilities):
             return None
         return self.part, f"not claimed ({self.claim})"
-
-    @override
-    def programs(self, trial: PolicyTrial[P]) -> list[Program]:
-        return drawn_programs(trial, trial.level.laws, self.name, durations=self.durations)

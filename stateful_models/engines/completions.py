@@ -17,7 +17,6 @@ from stateful_models.engines.comparing import (
     Choices,
     ClaimedLaw,
     Comparison,
-    begin,
     choices_of,
     play_all,
 )
@@ -84,7 +83,7 @@ class Reinsertion(ClaimedLaw):
             return
         trial.reach.note(self.situation)
         seen = Choices(made, len(failing.starts) - failing.run.over)
-        expected = choices_of(play_all(begin(trial, program.capacity), program.operations))
+        expected = choices_of(play_all(trial.begin(program.capacity), program.operations))
         yield Comparison(
             expected, seen, "where none failed", "after a store that failed and was repeated"
         )
@@ -114,7 +113,7 @@ class _Failing(Generic[P]):
     """
 
     def __init__(self, trial: PolicyTrial[P], program: Program) -> None:
-        self.run: PolicyRun[P] = begin(trial, program.capacity)
+        self.run: PolicyRun[P] = trial.begin(program.capacity)
         self.starts: list[int] = []
         self.repeated: int | None = None
         # Of which the policy has been told for the request that fails; what was evicted since it
@@ -264,7 +263,7 @@ Arrange = Callable[[list[op.CompleteLoad]], list[op.CompleteLoad]]
 
 def _with_books(trial: PolicyTrial[P], program: Program) -> tuple[Choices, list[_Books]]:
     """The choices, and who was pinned how often before each offer, empty elsewhere."""
-    run = begin(trial, program.capacity)
+    run = trial.begin(program.capacity)
     books: list[_Books] = []
     for operation in program.operations:
         offers = isinstance(operation, op.PrepareStore)

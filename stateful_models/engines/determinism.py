@@ -15,7 +15,6 @@ from stateful_models.engines.base import Breach, Engine, PolicyTrial
 from stateful_models.engines.comparing import (
     DETERMINISM,
     Choices,
-    begin,
     choice_text,
     choices_of,
     first_difference,
@@ -170,15 +169,15 @@ def digest_of_choices(trial: PolicyTrial[P], programs: Iterable[Program]) -> str
 
 
 def _choices(trial: PolicyTrial[P], program: Program) -> Choices:
-    return choices_of(play_all(begin(trial, program.capacity), program.operations))
+    return choices_of(play_all(trial.begin(program.capacity), program.operations))
 
 
 def _choices_beside(trial: PolicyTrial[P], program: Program) -> Choices:
     """The choices while another policy gets the same calls in advance, with keys changed round."""
     universe = program.universe
     others = program.renamed(dict(zip(universe, universe[1:] + universe[:1], strict=True)))
-    other = begin(trial, program.capacity)
-    run = begin(trial, program.capacity)
+    other = trial.begin(program.capacity)
+    run = trial.begin(program.capacity)
     for operation, beside in zip(program.operations, others.operations, strict=True):
         other.play(beside)
         if not run.play(operation):

@@ -163,18 +163,16 @@ class Scheduler(Generic[P]):
 
     def _offer_in_vain(self) -> bool:
         """Enough chunks are idle, but so many of them in the offer that evicting must fail."""
-        host = self._host
-        idle = host.idle
-        room = host.state.free
+        host, chance = self._host, self._chance
+        idle, free = host.idle, host.state.free
         new = [key for key in self._universe if key not in host.ref_cnt]
-        # One more than the room, and no more than room and idle chunks together.
-        count = min(len(new), room + len(idle))
-        if count <= room:
-            return True
-        lacking = count - room
-        spared = idle[: len(idle) - lacking + 1]
-        offer = (*spared, *self._chance.sample(new, count))
-        return self._do(op.PrepareStore(self._request(), offer))
+        most = min(len(idle), len(new) - free)
+        if most < 1:
+            return self._offer_new()
+        lacking = chance.randint(1, most)
+        offer = chance.sample(new, free + lacking) + chance.sample(idle, len(idle) - lacking + 1)
+        chance.shuffle(offer)
+        return self._do(op.PrepareStore(self._request(), tuple(offer)))
 
     def _complete(self) -> bool:
         pending = self._host.pending

@@ -132,7 +132,7 @@ class _Walk(Generic[P]):
         run.play(op.PrepareStore("last", last[1:]), last)
         run.end()
         self.runs += 1
-        self.trial.programs += 1
+        self.trial.count()
         self.trial.judged(run, self.engine)
 
     def moves(self, run: PolicyRun[P]) -> list[Move]:

@@ -258,7 +258,7 @@ class Growth(Engine):
     def run(self, trial: PolicyTrial[P]) -> None:
         until = trial.now() + trial.level.patience_s
         for plain in (False, True):
-            trial.programs += 1
+            trial.count()
             churn = _Churn(trial, self._step_s, plain=plain)
             if not self._churned(trial, churn, until):
                 return

@@ -22,7 +22,6 @@ from stateful_models.engines.comparing import (
     Choices,
     Comparison,
     Law,
-    begin,
     choices_of,
     play_all,
 )
@@ -55,14 +54,14 @@ class AskedInVain(Law):
 
     @override
     def comparisons(self, trial: PolicyTrial[P], program: Program) -> Iterator[Comparison]:
-        asked = choices_of(play_all(begin(trial, program.capacity), program.operations))
+        asked = choices_of(play_all(trial.begin(program.capacity), program.operations))
         refused = [place for place, choice in asked.made.items() if choice is None]
         if not refused or not any(
             choice for place, choice in asked.made.items() if place > refused[0]
         ):
             return
         trial.reach.note(self.situation)
-        spared = begin(trial, program.capacity, asks_in_vain=False)
+        spared = trial.begin(program.capacity, asks_in_vain=False)
         yield Comparison(
             choices_of(play_all(spared, program.operations)),
             asked,
@@ -83,18 +82,6 @@ class _OffersInVain(Scheduler[P]):
     @override
     def _mixture(self) -> list[Callable[[], bool]]:
         return [*super()._mixture(), *[self._offer_in_vain] * 6]
-
-    def _offer_in_vain(self) -> bool:
-        host, chance = self._host, self._chance
-        idle, free = host.idle, host.state.free
-        new = [key for key in self._universe if key not in host.ref_cnt]
-        most = min(len(idle), len(new) - free)
-        if most < 1:
-            return self._offer_new()
-        lacking = chance.randint(1, most)
-        offer = chance.sample(new, free + lacking) + chance.sample(idle, len(idle) - lacking + 1)
-        chance.shuffle(offer)
-        return self._do(op.PrepareStore(self._request(), tuple(offer)))
 
 
 class ClearedIsNew(Law):
@@ -138,7 +125,7 @@ class ClearedIsNew(Law):
         expected = self._new(trial, program.capacity, after, seconds, born=seconds)
         if not any(expected.made.values()):
             return
-        run = play_all(begin(trial, program.capacity), before)
+        run = play_all(trial.begin(program.capacity), before)
         _set_clock(trial.surroundings, seconds)
         run.play(op.Reset())
         _set_clock(trial.surroundings, seconds + 1.0)
@@ -165,7 +152,7 @@ class ClearedIsNew(Law):
         `seconds`."""
         clock = trial.surroundings
         at_birth = evolve(clock, restart=lambda: _set_clock(clock, born))
-        run = begin(trial, capacity, surroundings=at_birth)
+        run = trial.begin(capacity, surroundings=at_birth)
         _set_clock(clock, seconds + 1.0)
         return choices_of(play_all(run, operations))
 
@@ -225,7 +212,7 @@ class WithoutHints(Law):
         base = trial.capabilities.without_hints
         if base is None:
             return
-        seen = choices_of(play_all(begin(trial, program.capacity), program.operations))
+        seen = choices_of(play_all(trial.begin(program.capacity), program.operations))
         if not any(seen.made.values()):
             return
         trial.reach.note(self.situation)

@@ -158,11 +158,8 @@ class ManagerTrial(Trial[ManagerDriver[M], MakeManagerInvariants, ManagerRun[M]]
         return self._capacities
 
     @override
-    def run(self, program: Program, **options: bool) -> ManagerRun[M]:
-        """Play a program on a new manager, judged by all invariants, and by the model if claimed.
-
-        Options are of no meaning to a manager.
-        """
+    def run(self, program: Program) -> ManagerRun[M]:
+        """Play a program on a new manager, judged by invariants, and by the model if claimed."""
         self.count()
         return run_manager_program(
             self.driver,

@@ -14,8 +14,6 @@ from kvoffload import CachePolicy
 from stateful_models import operations as op
 from stateful_models.engines.base import Engine, PolicyTrial
 from stateful_models.engines.drawing import CAPACITIES, Hints, Scheduler
-from stateful_models.engines.runs import PolicyRun
-from stateful_models.invariants.orders import reached_by
 
 P = TypeVar("P", bound=CachePolicy)
 
@@ -66,22 +64,13 @@ class RandomPrograms(Engine):
             chance = Random(number)
             churn = chance.random() < CHURNING
             capacity = chance.choice(CHURNED if churn else CAPACITIES)
-            trial.programs += 1
-            run = PolicyRun(
-                trial.driver,
-                capacity,
-                trial.make_invariants(capacity),
-                watchful=chance.random() < 0.5,
-                surroundings=trial.surroundings,
-                reach=trial.reach,
-            )
+            run = trial.begin(capacity, watchful=chance.random() < 0.5)
             scheduler = Scheduler(
                 chance, run, hints=carried, events=called, durations=self._durations, churn=churn
             )
             scheduler.play(chance.randint(5, level.length))
             run.end()
             trial.judged(run, self.name)
-            trial.tried.update(reached_by(run.judge.invariants))
 
         @seed(trial.seed)
         @settings(

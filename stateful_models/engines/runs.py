@@ -241,9 +241,7 @@ def run_program(
     make_invariants: MakeInvariants,
     *,
     surroundings: Surroundings = PLAIN,
-    asks_in_vain: bool = True,
     reach: Reach | None = None,
-    policy: P | None = None,
 ) -> PolicyRun[P]:
     """Play a whole program on a new policy."""
     run = PolicyRun(
@@ -252,9 +250,7 @@ def run_program(
         make_invariants(program.capacity),
         watchful=program.watchful,
         surroundings=surroundings,
-        asks_in_vain=asks_in_vain,
         reach=reach,
-        policy=policy,
     )
     # Where none is named, one is looked up that is not there.
     universe = program.universe or keys("a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.util import find_spec
 
 from stateful_models.capabilities import Capabilities
@@ -12,6 +13,7 @@ from stateful_models.invariants.unjudged import UNJUDGED
 _CLAIMING = (Capabilities(lru=True), Capabilities(arc=True), Capabilities(tail_first=True))
 
 
+@cache
 def checks_by_clause() -> Mapping[str, tuple[str, ...]]:
     """The names of the invariants and engines that judge each clause."""
     judges = [(f"invariant {type(one).__name__}", one.clauses) for one in manager_invariants()]

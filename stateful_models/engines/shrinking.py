@@ -14,7 +14,7 @@ from attrs import evolve
 from kvoffload import OffloadKey, get_offload_group_idx, make_offload_key
 from kvoffload.keys import MIN_KEY_BYTES
 from stateful_models import operations as op
-from stateful_models.programs import HostOperation, Program, keys_of
+from stateful_models.programs import HostOperation, Program, keys_of, with_places
 
 StillFails = Callable[[Program], Program | None]
 """The program itself, perhaps cut where it fails, if it fails as before; else None."""
@@ -94,35 +94,19 @@ def _plainer(program: Program) -> Iterator[Program]:
             yield evolve(without, capacity=program.capacity - 1)
     for place, operation in enumerate(program.operations):
         for simpler in _simpler(operation):
-            operations = list(program.operations)
-            operations[place] = simpler
-            yield program.with_operations(operations)
+            yield _replaced(program, place, simpler)
 
 
 def _without(program: Program, key: OffloadKey) -> Program:
     """The program without a key, and without the operations that then name none."""
     operations: list[HostOperation] = []
     for operation in program.operations:
-        if key not in keys_of(operation):
+        named = keys_of(operation)
+        others = [place for place, other in enumerate(named) if other != key]
+        if others:
+            operations.append(with_places(operation, others))
+        elif not named:
             operations.append(operation)
-            continue
-        match operation:
-            case op.SetPositions(_, positions):
-                left = tuple((other, end) for other, end in positions if other != key)
-                if left:
-                    operations.append(evolve(operation, positions=left))
-            case (
-                op.PrepareLoad(_, keys)
-                | op.CompleteLoad(_, keys)
-                | op.Touch(_, keys)
-                | op.PrepareStore(_, keys)
-                | op.CompleteStore(_, keys)
-            ):
-                others = tuple(other for other in keys if other != key)
-                if others:
-                    operations.append(evolve(operation, keys=others))
-            case _:
-                pass
     return program.with_operations(operations)
 
 
@@ -143,37 +127,30 @@ def _simpler(operation: HostOperation) -> Iterator[HostOperation]:
 def _fewer_keys(current: Callable[[], Program], attempt: Callable[[Program], bool]) -> None:
     place = 0
     while place < len(current()):
-        operation = current().operations[place]
-        match operation:
-            case (
-                op.PrepareLoad(_, keys)
-                | op.CompleteLoad(_, keys)
-                | op.Touch(_, keys)
-                | op.PrepareStore(_, keys)
-                | op.CompleteStore(_, keys)
-            ):
-                for index in reversed(range(len(keys) if len(keys) > 1 else 0)):
-                    fewer = evolve(operation, keys=keys[:index] + keys[index + 1 :])
-                    operations = list(current().operations)
-                    operations[place] = fewer
-                    if attempt(current().with_operations(operations)):
-                        if place >= len(current()):
-                            break
-                        operation = fewer
-                        keys = fewer.keys
-            case op.SetPositions(_, positions):
-                for index in reversed(range(len(positions))):
-                    some = evolve(operation, positions=positions[:index] + positions[index + 1 :])
-                    operations = list(current().operations)
-                    operations[place] = some
-                    if attempt(current().with_operations(operations)):
-                        if place >= len(current()):
-                            break
-                        operation = some
-                        positions = some.positions
-            case _:
-                pass
+        for index in reversed(range(_num_spare(current().operations[place]))):
+            # What still fails is perhaps cut before this place.
+            if place >= len(current()):
+                break
+            operation = current().operations[place]
+            others = [other for other in range(len(keys_of(operation))) if other != index]
+            attempt(_replaced(current(), place, with_places(operation, others)))
         place += 1
+
+
+def _num_spare(operation: HostOperation) -> int:
+    """How many of its keys an operation can be tried without, one by one."""
+    match operation:
+        case op.SetPositions(_, positions):
+            return len(positions)
+        case op.OfKeys(_, named):
+            return len(named) if len(named) > 1 else 0
+        case _:
+            return 0
+
+
+def _replaced(program: Program, place: int, operation: HostOperation) -> Program:
+    before, after = program.operations[:place], program.operations[place + 1 :]
+    return program.with_operations((*before, operation, *after))
 
 
 def _renamed(program: Program) -> Program:

@@ -217,7 +217,7 @@ class Wrapper(Engine):
         policy = trial.driver.build_around(inside, program.capacity)
         if policy is None:
             return None
-        trial.programs += 1
+        trial.count()
         arrivals: Arrivals[P] = Arrivals(inside, trial.capabilities)
         run = PolicyRun(
             trial.driver,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from fnmatch import fnmatchcase
 from typing import Final
 
 from hypothesis import settings as Settings  # noqa: N812 - a class with a small name
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from stateful_models.globs import fitting, is_chosen
 
 _RULE: Final = "hypothesis_stateful_rule"
 _FIRST: Final = "hypothesis_stateful_initialize_rule"
@@ -29,16 +30,11 @@ def machine_test(
     """
     names = rule_names(machine)
     for glob in (*only, *without):
-        if not any(fnmatchcase(name, glob) for name in names):
+        if not fitting(glob, names):
             raise ValueError(
                 f"{machine.__name__} has no rule called {glob!r}; it has {', '.join(names)}"
             )
-    unwanted = [
-        name
-        for name in names
-        if (only and not any(fnmatchcase(name, glob) for glob in only))
-        or any(fnmatchcase(name, glob) for glob in without)
-    ]
+    unwanted = [name for name in names if not is_chosen(name, only, without)]
     if len(unwanted) == len(names):
         raise ValueError(f"{machine.__name__} is left without a rule")
     # What is None is no rule.

@@ -21,7 +21,7 @@ from kvoffload import (
 from kvoffload.errors import KVOffloadError
 from stateful_models.account import Account
 from stateful_models.capabilities import Capabilities
-from stateful_models.drivers import Driver, DriverFailedError, RegisteredDriver
+from stateful_models.drivers import Driver, DriverFailedError, RegisteredDriver, authored
 from stateful_models.engines.base import PolicyTrial
 from stateful_models.engines.determinism import digest_of_choices, programs_to_repeat
 from stateful_models.engines.manager_runs import usual_invariants
@@ -32,7 +32,6 @@ from stateful_models.hosts import HostProtocol
 from stateful_models.invariants import Finding, Invariant, PolicyBooks, policy_invariants
 from stateful_models.invariants.base import Books
 from stateful_models.judge import InvariantFailedError
-from stateful_models.levels import LEVELS
 from stateful_models.loading import TargetError, describe, find, find_class
 from stateful_models.manager_drivers import REFERENCE, ManagerDriver, ManagerOptions
 from stateful_models.operations import (
@@ -52,7 +51,7 @@ from stateful_models.trial.leaks import OutsideState
 from stateful_models.trial.managers import try_manager
 from stateful_models.trial.policies import try_policy
 from stateful_models.trial.process import ChildChannel
-from stateful_models.trial.reports import Observed, OwnPromise, Settings
+from stateful_models.trial.reports import Observed, OwnPromise
 from stateful_models.trial.request import (
     Answer,
     Digest,
@@ -123,7 +122,7 @@ def _answer(request: Request, clock: VirtualClock, proceed: Proceed) -> Report |
     lacking = [name for name in REQUIRED if not callable(getattr(sample, name, None))]
     if lacking:
         raise TargetError(f"{request.target}: no policy, for it lacks {', '.join(lacking)}")
-    watched = _Watched(request, clock, driver.target, sample)
+    watched = _Watched(clock, driver.target, sample)
     own: list[OwnInvariant[PolicyBooks]] = [
         OwnInvariant(find_invariant(name, POLICY_CALLS)) for name in request.invariants
     ]
@@ -139,7 +138,7 @@ def _answer(request: Request, clock: VirtualClock, proceed: Proceed) -> Report |
             driver,
             make_invariants,
             capabilities=driver.capabilities,
-            level=LEVELS[request.level],
+            level=request.budgets,
             seed=request.seed,
             surroundings=watched.surroundings,
             now=real_monotonic,
@@ -149,7 +148,7 @@ def _answer(request: Request, clock: VirtualClock, proceed: Proceed) -> Report |
     return try_policy(
         driver,
         policy_engines(watched.durations, watched.hints, watched.outside),
-        watched.settings,
+        request,
         make_invariants=make_invariants,
         surroundings=watched.surroundings,
         on_progress=proceed,
@@ -164,14 +163,14 @@ def _manager_report(request: Request, clock: VirtualClock, proceed: Proceed) -> 
     sample = _built(request, lambda: driver.build(ManagerOptions(num_chunks=SAMPLE_CAPACITY)))
     if not isinstance(sample, OffloadingManager):
         raise TargetError(f"{request.target}: no manager, for it is no OffloadingManager")
-    watched = _Watched(request, clock, driver.target, sample)
+    watched = _Watched(clock, driver.target, sample)
     own: list[OwnInvariant[Account]] = [
         OwnInvariant(find_invariant(name, MANAGER_CALLS)) for name in request.invariants
     ]
     return try_manager(
         driver,
         manager_engines(watched.durations),
-        watched.settings,
+        request,
         make_invariants=usual_invariants(driver.capabilities, lambda: [one.make() for one in own]),
         surroundings=watched.surroundings,
         on_progress=proceed,
@@ -184,10 +183,7 @@ def _manager_report(request: Request, clock: VirtualClock, proceed: Proceed) -> 
 class _Watched:
     """A target with what watches it meanwhile: its lines, its hints, the clock that it reads."""
 
-    def __init__(
-        self, request: Request, clock: VirtualClock, target: object, sample: object
-    ) -> None:
-        self._request = request
+    def __init__(self, clock: VirtualClock, target: object, sample: object) -> None:
         self._lines = OwnLines(target, type(sample))
         self._target = target
         self._sample = sample
@@ -201,20 +197,6 @@ class _Watched:
             make_hints=lambda hints: self.hints.record(dict(hints)),
             patience_s=CALL_PATIENCE_S,
             watch=self._lines,
-        )
-        self.settings = Settings(
-            target=request.target,
-            profile=request.profile,
-            level=LEVELS[request.level],
-            seed=request.seed,
-            only=request.only,
-            without=request.without,
-            known=frozenset(request.known),
-            driver=request.driver,
-            invariants=request.invariants,
-            manager=request.task is Task.MANAGER,
-            environment=request.environment,
-            arguments=request.arguments,
         )
 
     def outside(self) -> Callable[[], list[str]]:
@@ -320,8 +302,7 @@ def check_driver(request: Request, driver: Driver[CachePolicy]) -> None:
 def check_events(request: Request, driver: Driver[CachePolicy], sample: CachePolicy) -> None:
     """Raise TargetError if an extra call of the host is of a method that the policy lacks."""
     events = driver.host_events()
-    own = "perform_event" in {name for cls in type(driver).__mro__[:-3] for name in vars(cls)}
-    if events is None or own:
+    if events is None or any(name == "perform_event" for name, _ in authored(driver)):
         return
     for event in examples(events, MAX_EXAMPLES, request.seed):
         if not callable(getattr(sample, event.name, None)):

@@ -11,7 +11,8 @@ from stateful_models.engines.manager_runs import MakeManagerInvariants
 from stateful_models.engines.managers import MANAGER_SITUATIONS, ManagerEngine, ManagerTrial
 from stateful_models.engines.runs import PLAIN, Surroundings
 from stateful_models.manager_drivers import ManagerDriver
-from stateful_models.trial.reports import Findings, Observed, OwnPromise, Reporter, Settings, Shown
+from stateful_models.trial.reports import Observed, OwnPromise, Reporter, Shown
+from stateful_models.trial.request import Request
 from stateful_models.trial.scope import Scope
 from stateful_models.trial.verdicts import Report
 from stateful_models.trial.wording import plain_lines, program_lines
@@ -27,7 +28,7 @@ MANAGER_SCOPE: Final = {
 def try_manager(
     driver: ManagerDriver[M],
     engines: Iterable[ManagerEngine],
-    settings: Settings,
+    request: Request,
     *,
     make_invariants: MakeManagerInvariants,
     surroundings: Surroundings = PLAIN,
@@ -42,15 +43,15 @@ def try_manager(
         driver=driver,
         make_invariants=make_invariants,
         capabilities=driver.capabilities,
-        profile=settings.profile,
-        level=settings.level,
-        seed=settings.seed,
+        profile=request.profile,
+        level=request.budgets,
+        seed=request.seed,
         surroundings=surroundings,
         on_progress=on_progress,
         now=now,
     )
     for engine in engines:
-        if any(map(settings.wants, engine.clauses)):
+        if any(map(request.wants, engine.clauses)):
             engine.run(trial)
 
     def show(breach: Breach) -> Shown:
@@ -63,8 +64,8 @@ def try_manager(
         return Shown((*_settings_line(breach), *lines))
 
     reporter = Reporter(
-        settings=settings,
-        findings=Findings.of(trial),
+        request=request,
+        trial=trial,
         scopes=MANAGER_SCOPE,
         not_applicable=lambda scope: "",
         show=show,

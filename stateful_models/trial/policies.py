@@ -11,10 +11,11 @@ from stateful_models.drivers import Driver
 from stateful_models.engines.base import Breach, Engine, PolicyTrial
 from stateful_models.engines.runs import PLAIN, MakeInvariants, Surroundings, run_program
 from stateful_models.trial.consequences import consequence
-from stateful_models.trial.reports import Findings, Observed, OwnPromise, Reporter, Settings, Shown
+from stateful_models.trial.reports import Observed, OwnPromise, Reporter, Shown
+from stateful_models.trial.request import Request
 from stateful_models.trial.scope import POLICY_SCOPE, Scope
 from stateful_models.trial.verdicts import Report
-from stateful_models.trial.wording import Named, plain_lines, policy_test_text, program_lines
+from stateful_models.trial.wording import plain_lines, policy_test_text, program_lines
 
 P = TypeVar("P", bound=CachePolicy)
 
@@ -22,7 +23,7 @@ P = TypeVar("P", bound=CachePolicy)
 def try_policy(
     driver: Driver[P],
     engines: Iterable[Engine],
-    settings: Settings,
+    request: Request,
     *,
     make_invariants: MakeInvariants,
     surroundings: Surroundings = PLAIN,
@@ -37,28 +38,21 @@ def try_policy(
         driver=driver,
         make_invariants=make_invariants,
         capabilities=driver.capabilities,
-        profile=settings.profile,
-        level=settings.level,
-        seed=settings.seed,
+        profile=request.profile,
+        level=request.budgets,
+        seed=request.seed,
         surroundings=surroundings,
         on_progress=on_progress,
         now=now,
     )
     for engine in engines:
-        if any(map(settings.wants, engine.clauses)):
+        if any(map(request.wants, engine.clauses)):
             engine.run(trial)
 
     def not_applicable(scope: Scope) -> str:
         return scope.not_applicable(trial.capabilities)
 
-    def named(breach: Breach) -> Named:
-        own = {name.rpartition(":")[2]: name for name in settings.invariants}
-        return Named(
-            target=settings.target,
-            driver=settings.driver,
-            arguments=settings.arguments,
-            invariant=own.get(breach.invariant),
-        )
+    named = {name.rpartition(":")[2]: name for name in request.invariants}
 
     def show(breach: Breach) -> Shown:
         program = breach.program
@@ -72,14 +66,16 @@ def try_policy(
         return Shown(
             (f"     a cache of {chunks}{watched}", *lines),
             consequence(driver, program, surroundings, safety=breach.kind is Kind.SAFETY),
-            policy_test_text(breach.clause, named(breach), program, breach.message)
+            policy_test_text(
+                breach.clause, request, program, breach.message, named.get(breach.invariant)
+            )
             if shown
             else "",
         )
 
     reporter = Reporter(
-        settings=settings,
-        findings=Findings.of(trial),
+        request=request,
+        trial=trial,
         scopes=POLICY_SCOPE,
         not_applicable=not_applicable,
         show=show,

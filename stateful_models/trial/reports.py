@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
-from typing import Final, TypeVar
+from typing import Final, Protocol
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, frozen
 
-from stateful_models.contract import CLAUSES, Kind, Profile
-from stateful_models.engines.base import Breach, Run, Trial
-from stateful_models.levels import QUICK, Level
+from stateful_models.contract import CLAUSES, Kind
+from stateful_models.engines.base import Breach, Demand
 from stateful_models.reach import Reach
+from stateful_models.trial.request import Request, report_on
 from stateful_models.trial.scope import Scope
 from stateful_models.trial.verdicts import (
     ClauseVerdict,
@@ -22,36 +21,8 @@ from stateful_models.trial.verdicts import (
     Verdict,
 )
 
-DriverT = TypeVar("DriverT")
-MakeT = TypeVar("MakeT")
-RunT = TypeVar("RunT", bound=Run)
-
 PROVISIONAL: Final[frozenset[str]] = frozenset()
 """Clauses whose checks are new in this release: what they find is reported and does not convict."""
-
-
-@frozen(kw_only=True)
-class Settings:
-    """How a trial is held. `only` and `without` are globs over the ids of clauses, `known` the
-    clauses that are known to be broken."""
-
-    target: str
-    profile: Profile = Profile.VLLM
-    level: Level = QUICK
-    seed: int = 0
-    only: Sequence[str] = ()
-    without: Sequence[str] = ()
-    known: frozenset[str] = frozenset()
-    driver: str | None = None
-    invariants: Sequence[str] = ()
-    manager: bool = False
-    environment: Mapping[str, str] = field(factory=dict)
-    arguments: Mapping[str, object] = field(factory=dict)
-
-    def wants(self, clause: str) -> bool:
-        """Whether the clause is among those that are to be judged."""
-        chosen = not self.only or any(fnmatchcase(clause, glob) for glob in self.only)
-        return chosen and not any(fnmatchcase(clause, glob) for glob in self.without)
 
 
 @frozen
@@ -81,36 +52,23 @@ class OwnPromise:
     judged: int = 0
 
 
-@frozen
-class Findings:
-    """What a trial of any kind has found."""
+class Tried(Protocol):
+    """What a trial of any kind has found, once it is over."""
 
-    breaches: tuple[Breach, ...]
-    tried: frozenset[str]
-    declined: Mapping[str, str]
+    breaches: dict[Demand, Breach]
+    tried: set[str]
+    declined: dict[str, str]
     reach: Reach
     programs: int
-    notes: tuple[str, ...]
-
-    @classmethod
-    def of(cls, trial: Trial[DriverT, MakeT, RunT]) -> Findings:
-        """Those of a trial that is over."""
-        return cls(
-            tuple(trial.breaches.values()),
-            frozenset(trial.tried),
-            trial.declined,
-            trial.reach,
-            trial.programs,
-            tuple(trial.notes),
-        )
+    notes: list[str]
 
 
 @frozen(kw_only=True)
 class Reporter:
     """Makes the report. `not_applicable` says by which capability a clause is declined, or ""."""
 
-    settings: Settings
-    findings: Findings
+    request: Request
+    trial: Tried
     scopes: Mapping[str, Scope]
     not_applicable: Callable[[Scope], str]
     show: Callable[[Breach], Shown]
@@ -119,51 +77,44 @@ class Reporter:
 
     def report(self, *, host: str, seconds: float) -> Report:
         """The report on everything that was wanted."""
-        settings, findings = self.settings, self.findings
+        request = self.request
+        # As they are now: showing a breach plays programs too.
+        programs, found = self.trial.programs, tuple(self.trial.notes)
         clauses = [
             self._verdict(clause, scope)
             for clause, scope in self.scopes.items()
-            if settings.wants(clause)
+            if request.wants(clause)
         ]
         clauses += [
             self._broken(breach)
-            for breach in findings.breaches
+            for breach in self.trial.breaches.values()
             if breach.clause not in self.scopes
-            and (breach.clause not in CLAUSES or settings.wants(breach.clause))
+            and (breach.clause not in CLAUSES or request.wants(breach.clause))
         ]
         clauses += self._own_that_held()
         convicted = any(clause.convicts for clause in clauses)
-        stale = settings.known - {clause.id for clause in clauses if clause.known}
+        stale = set(request.known) - {clause.id for clause in clauses if clause.known}
         notes = [
             f"{clause} is on the list of known failures, and was not seen broken"
             for clause in sorted(stale)
         ]
-        return Report(
-            target=settings.target,
-            verdict=Outcome.CONVICTED if convicted else Outcome.CLEAN,
-            profile=settings.profile.value,
-            level=settings.level.name,
+        return evolve(
+            report_on(request, Outcome.CONVICTED if convicted else Outcome.CLEAN),
             clauses=tuple(clauses),
             reach=Reached(
-                situations=findings.reach.counts,
+                situations=self.trial.reach.counts,
                 methods=self.observed.methods,
                 hints_missed=self.observed.hints_missed,
-                programs=findings.programs,
+                programs=programs,
             ),
             seconds=round(seconds, 2),
             host=host,
-            seed=settings.seed,
-            environment=settings.environment,
-            arguments=settings.arguments,
-            driver=settings.driver,
-            invariants=tuple(settings.invariants),
-            manager=settings.manager,
-            notes=(*findings.notes, *notes),
+            notes=(*found, *notes),
         )
 
     def _own_that_held(self) -> list[ClauseVerdict]:
         """Clauses of the author's own that nothing was found against."""
-        broken = {breach.clause for breach in self.findings.breaches}
+        broken = {breach.clause for breach in self.trial.breaches.values()}
         verdicts: list[ClauseVerdict] = []
         for own in self.own:
             for clause in own.clauses:
@@ -183,7 +134,7 @@ class Reporter:
         return verdicts
 
     def _verdict(self, clause: str, scope: Scope) -> ClauseVerdict:
-        breaches = [breach for breach in self.findings.breaches if breach.clause == clause]
+        breaches = [breach for breach in self.trial.breaches.values() if breach.clause == clause]
         if breaches:
             # The demand whose breach weighs most speaks for the clause.
             breaches.sort(key=self._weight)
@@ -197,7 +148,7 @@ class Reporter:
             verdict=Verdict.HELD,
             sentence=lead.sentence,
         )
-        why_not = self.not_applicable(scope) or self.findings.declined.get(clause)
+        why_not = self.not_applicable(scope) or self.trial.declined.get(clause)
         if why_not:
             return evolve(plain, verdict=Verdict.NOT_APPLICABLE, reason=why_not)
         missing = self._not_reached(clause, scope)
@@ -207,13 +158,13 @@ class Reporter:
 
     def _weight(self, breach: Breach) -> tuple[bool, int]:
         part = CLAUSES[breach.clause].part(breach.kind)
-        return not part.convicts(self.settings.profile), list(Kind).index(part.kind)
+        return not part.convicts(self.request.profile), list(Kind).index(part.kind)
 
     def _not_reached(self, clause: str, scope: Scope) -> str:
-        missing = self.findings.reach.missing(scope.situations)
+        missing = self.trial.reach.missing(scope.situations)
         if missing:
             return f"never came about: {', '.join(missing)}"
-        if clause not in self.findings.tried:
+        if clause not in self.trial.tried:
             return "no engine could try it"
         idle = [
             f"{method.name} {', '.join(method.never_ran)}"
@@ -223,12 +174,12 @@ class Reporter:
         return f"never ran: {'; '.join(idle)}" if idle else ""
 
     def _broken(self, breach: Breach) -> ClauseVerdict:
-        known = breach.clause in self.settings.known
+        known = breach.clause in self.request.known
         provisional = breach.clause in PROVISIONAL
         if breach.clause in CLAUSES:
             part = CLAUSES[breach.clause].part(breach.kind)
             kind, source, sentence = part.kind.value, part.source.value, part.sentence
-            convicts = part.convicts(self.settings.profile)
+            convicts = part.convicts(self.request.profile)
         else:
             # What an invariant of the author's own asks is a claim, and theirs.
             kind, source, sentence = Kind.CLAIM.value, breach.invariant or "own", breach.promise

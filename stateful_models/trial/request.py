@@ -10,10 +10,25 @@ import msgspec
 from attrs import field, frozen
 
 from stateful_models.contract import Profile
-from stateful_models.trial.verdicts import Report, decode, encode
+from stateful_models.globs import is_chosen
+from stateful_models.levels import LEVELS, Level
+from stateful_models.trial.verdicts import Outcome, Report, decode, encode
 
 Argument: TypeAlias = "str | int | float | bool | None"
 """A constructor argument, as a command line can give one."""
+
+
+def read_argument(text: str) -> Argument:
+    """The value that a text on a command line stands for, if any; else the text."""
+    words: dict[str, Argument] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 class Task(Enum):
@@ -27,7 +42,11 @@ class Task(Enum):
 
 @frozen(kw_only=True)
 class Request:
-    """One target, and how to try it. Names are resolved by the child, where the target runs."""
+    """One target, and how to try it. Names are resolved by the child, where the target runs.
+
+    `only` and `without` are globs over the ids of clauses, `known` the clauses that are known to
+    be broken.
+    """
 
     task: Task
     target: str
@@ -41,6 +60,31 @@ class Request:
     known: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(factory=dict)
     arguments: Mapping[str, Argument] = field(factory=dict)
+
+    @property
+    def budgets(self) -> Level:
+        """The budgets of its level."""
+        return LEVELS[self.level]
+
+    def wants(self, clause: str) -> bool:
+        """Whether the clause is among those that are to be judged."""
+        return is_chosen(clause, self.only, self.without)
+
+
+def report_on(request: Request, verdict: Outcome) -> Report:
+    """A report that says what was asked and the verdict, and nothing else yet."""
+    return Report(
+        target=request.target,
+        verdict=verdict,
+        profile=request.profile.value,
+        level=request.level,
+        seed=request.seed,
+        environment=request.environment,
+        arguments=request.arguments,
+        driver=request.driver,
+        invariants=request.invariants,
+        manager=request.task is Task.MANAGER,
+    )
 
 
 @frozen

@@ -10,10 +10,8 @@ from typing import Final
 from attrs import evolve
 
 from stateful_models.contract import CLAUSES
-from stateful_models.levels import LEVELS, Level
 from stateful_models.trial.managers import MANAGER_SCOPE
 from stateful_models.trial.process import ChildEnd, Ending, run_child
-from stateful_models.trial.reports import Settings
 from stateful_models.trial.request import (
     Digest,
     Progress,
@@ -22,6 +20,7 @@ from stateful_models.trial.request import (
     Untriable,
     decode_answer,
     encode_request,
+    report_on,
 )
 from stateful_models.trial.scope import POLICY_SCOPE
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
@@ -47,7 +46,6 @@ def hold_trial(
 
     `poll` is called again and again while the process runs; what it raises ends that.
     """
-    level = LEVELS[request.level]
     report: Report | None = None
     problem = ""
     where = ""
@@ -68,7 +66,7 @@ def hold_trial(
         encode_request(request),
         env=request.environment,
         hash_seed=0,
-        timeout_s=_patience(level),
+        timeout_s=_patience(request),
         on_message=listen,
         poll=poll,
     )
@@ -83,22 +81,12 @@ def hold_trial(
 
 def untried(request: Request, problem: str) -> Report:
     """The report on a target that could not be tried."""
-    return Report(
-        target=request.target,
-        verdict=Outcome.UNTRIED,
-        profile=request.profile.value,
-        level=request.level,
-        seed=request.seed,
-        environment=request.environment,
-        arguments=request.arguments,
-        problem=problem,
-    )
+    return evolve(report_on(request, Outcome.UNTRIED), problem=problem)
 
 
 def _across_processes(request: Request, report: Report) -> Report:
     """Advice about POL-5: whether processes with other hash seeds see the same choices."""
-    settings = Settings(target=request.target, only=request.only, without=request.without)
-    if request.task is not Task.POLICY or not settings.wants("POL-5"):
+    if request.task is not Task.POLICY or not request.wants("POL-5"):
         return report
     if report.verdict is Outcome.CONVICTED:
         # It is known to do wrong, and where it comes to other choices matters less.
@@ -129,7 +117,7 @@ def _digest(request: Request, hash_seed: int) -> str:
         encode_request(request),
         env=request.environment,
         hash_seed=hash_seed,
-        timeout_s=_patience(LEVELS[request.level]),
+        timeout_s=_patience(request),
         on_message=listen,
     )
     return found
@@ -151,21 +139,15 @@ def _ended_by_the_target(request: Request, end: ChildEnd, where: str) -> Report:
         engine=where,
         known=known,
     )
-    return Report(
-        target=request.target,
-        verdict=Outcome.CLEAN if known else Outcome.CONVICTED,
-        profile=request.profile.value,
-        level=request.level,
+    return evolve(
+        report_on(request, Outcome.CLEAN if known else Outcome.CONVICTED),
         clauses=(verdict,),
-        seed=request.seed,
-        environment=request.environment,
-        arguments=request.arguments,
         notes=("nothing else is known: no other clause could be judged",),
     )
 
 
-def _patience(level: Level) -> float:
-    return SPARE_S + ENGINES * level.patience_s
+def _patience(request: Request) -> float:
+    return SPARE_S + ENGINES * request.budgets.patience_s
 
 
 def _told_by(end: ChildEnd, where: str) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from attrs import field, fields, frozen
+from attrs import fields
 
 from kvoffload import OffloadKey
 from stateful_models import operations as op
@@ -15,6 +15,7 @@ from stateful_models.judge import Violation
 from stateful_models.operations import key_text
 from stateful_models.programs import HostOperation, Program
 from stateful_models.steps import Step
+from stateful_models.trial.request import Request
 
 HEADING: Final = "resident pinned pending free"
 """The columns of state behind each call."""
@@ -45,26 +46,20 @@ def plain_lines(program: Program) -> tuple[str, ...]:
     return tuple(f"{number:4} {each}" for number, each in enumerate(program.operations, 1))
 
 
-@frozen(kw_only=True)
-class Named:
-    """What a trial was about, by its names: enough to write it down again."""
+def policy_test_text(
+    clause: str, request: Request, program: Program, message: str, invariant: str | None = None
+) -> str:
+    """A test of at most 15 lines that fails as the trial did, if the program is short.
 
-    target: str
-    driver: str | None = None
-    arguments: Mapping[str, object] = field(factory=dict)
-    invariant: str | None = None
-    """One of the author's own, where it found what is shown."""
-
-
-def policy_test_text(clause: str, named: Named, program: Program, message: str) -> str:
-    """A test of at most 15 lines that fails as the trial did, if the program is short."""
-    target, imports = _target_text(named)
+    `invariant` names one of the author's own, where it found what is shown.
+    """
+    target, imports = _target_text(request)
     variables = {key: _variable(key) for key in program.universe}
     shown = " ".join(map(key_text, variables)).replace("/0", "")
     unpacked = ", ".join(variables.values()) + ("," if len(variables) == 1 else "")
     options = ", watchful=True" if program.watchful else ""
-    if named.invariant is not None:
-        own, line = _import_of(named.invariant)
+    if invariant is not None:
+        own, line = _import_of(invariant)
         imports.append(line)
         options += f", invariants=[{own}()]"
     lines = [*dict.fromkeys(imports)]
@@ -82,21 +77,21 @@ def policy_test_text(clause: str, named: Named, program: Program, message: str) 
     return "\n".join(lines)
 
 
-def _target_text(named: Named) -> tuple[str, list[str]]:
+def _target_text(request: Request) -> tuple[str, list[str]]:
     """The target as an expression, and what it imports."""
-    if ":" in named.target:
-        target, line = _import_of(named.target)
+    if ":" in request.target:
+        target, line = _import_of(request.target)
         imports = [line]
-    elif named.driver is None and not named.arguments:
-        return json.dumps(named.target), []
+    elif request.driver is None and not request.arguments:
+        return json.dumps(request.target), []
     else:
-        return f"registered({json.dumps(named.target)})", [
+        return f"registered({json.dumps(request.target)})", [
             "from stateful_models.drivers import registered"
         ]
-    if named.driver is None and not named.arguments:
+    if request.driver is None and not request.arguments:
         return target, imports
-    driver, line = _import_of(named.driver or "stateful_models.drivers:Driver")
-    arguments = f", {_expression(dict(named.arguments), {})}" if named.arguments else ""
+    driver, line = _import_of(request.driver or "stateful_models.drivers:Driver")
+    arguments = f", {_expression(dict(request.arguments), {})}" if request.arguments else ""
     return f"{driver}({target}{arguments})", [*imports, line]
 
 
