@@ -4,6 +4,17 @@ The vocabulary, the interfaces of manager, worker and specification, and the CPU
 cache policies. Everything public is imported from here.
 """
 
+from kvoffload.canonical.derivation import derive_mapping, derive_mappings
+from kvoffload.canonical.identity import LayoutId, layout_id
+from kvoffload.canonical.layers import (
+    AttentionLayer,
+    Encoding,
+    LatentLayer,
+    Layer,
+    OpaqueLayer,
+    PackedLayers,
+    SingleLayer,
+)
 from kvoffload.canonical.pages import (
     BlockTensor,
     CanonicalKVCacheRef,
@@ -12,6 +23,10 @@ from kvoffload.canonical.pages import (
     CanonicalPageMapping,
     CopyRun,
 )
+from kvoffload.canonical.parallel import HeadShare, KVParallelConfig
+from kvoffload.canonical.resharding import DirectRun, PageCopy, Resharding
+from kvoffload.canonical.runs import normal_form
+from kvoffload.canonical.tiling import verify_tiling
 from kvoffload.config import (
     OffloadingCacheConfig,
     OffloadingConfig,
@@ -36,6 +51,7 @@ from kvoffload.errors import (
     NotPinnedError,
     PolicyContractError,
     RequestFinishedError,
+    TilingError,
     TraceError,
     UnknownPolicyError,
     UnknownTicketError,
@@ -79,6 +95,7 @@ from kvoffload.worker import OffloadingWorker
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttentionLayer",
     "BlockIDsLoadStoreSpec",
     "BlockTensor",
     "CPULoadStoreSpec",
@@ -94,12 +111,19 @@ __all__ = [
     "ChunkNotReadyError",
     "ChunkStatus",
     "CopyRun",
+    "DirectRun",
     "DuplicatePolicyError",
+    "Encoding",
     "GPULoadStoreSpec",
+    "HeadShare",
     "InvalidKeyError",
     "InvalidValueError",
     "InvariantError",
     "KVOffloadError",
+    "KVParallelConfig",
+    "LatentLayer",
+    "Layer",
+    "LayoutId",
     "LoadStoreSpec",
     "Locality",
     "LookupResult",
@@ -124,15 +148,21 @@ __all__ = [
     "OffloadingSpec",
     "OffloadingStats",
     "OffloadingWorker",
+    "OpaqueLayer",
     "OutstandingTransfer",
+    "PackedLayers",
+    "PageCopy",
     "PolicyContractError",
     "PrepareStoreOutput",
     "ReqContext",
     "RequestFinishedError",
     "RequestOffloadingContext",
+    "Resharding",
     "ScheduleEndContext",
+    "SingleLayer",
     "TierFilter",
     "TierMatcher",
+    "TilingError",
     "TraceError",
     "TransferKind",
     "TransferResult",
@@ -140,8 +170,13 @@ __all__ = [
     "UnknownTicketError",
     "WorkerUnavailableError",
     "__version__",
+    "derive_mapping",
+    "derive_mappings",
     "get_offload_block_hash",
     "get_offload_group_idx",
+    "layout_id",
     "make_offload_key",
+    "normal_form",
     "order_request_keys",
+    "verify_tiling",
 ]

@@ -130,6 +130,32 @@ class MappingError(KVOffloadError):
     """A canonical page mapping contradicts its description or itself (MAP clauses)."""
 
 
+class TilingError(MappingError):
+    """The mappings of a layer's workers do not fit together; the message says where and whose.
+
+    `layer` is its name, `clause` what is broken, `ranks` the workers concerned, none where no
+    worker has what is missing. `missing` and `doubled` are the first bytes [start, end) that no
+    run covers or that two cover: of the worker's page for MAP-2, of the canonical one for MAP-3.
+    """
+
+    def __init__(
+        self,
+        layer: str,
+        clause: str,
+        ranks: tuple[int, ...],
+        what: str,
+        *,
+        missing: tuple[int, int] | None = None,
+        doubled: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(f"{layer}: {what} ({clause})")
+        self.layer = layer
+        self.clause = clause
+        self.ranks = ranks
+        self.missing = missing
+        self.doubled = doubled
+
+
 class InvariantError(KVOffloadError):
     """A structure found itself inconsistent in `check()`; the message shows its internals."""
 

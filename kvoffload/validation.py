@@ -66,14 +66,13 @@ def optional_instance(cls: type | tuple[type, ...]) -> Validator:
 
     def validate(_: object, attribute: Attribute[object], value: object) -> None:
         if value is not None and not isinstance(value, cls):
-            names = " or ".join(c.__name__ for c in (cls if isinstance(cls, tuple) else (cls,)))
-            raise InvalidValueError(attribute.name, value, f"a {names} or None")
+            raise InvalidValueError(attribute.name, value, f"a {_named(cls)} or None")
 
     return validate
 
 
-def each_instance(cls: type) -> Validator:
-    """Every element is a `cls`; one text is not taken for a sequence of its letters."""
+def each_instance(cls: type | tuple[type, ...]) -> Validator:
+    """Every element is a `cls`, or one of several; one text is no sequence of its letters."""
 
     def validate(_: object, attribute: Attribute[object], value: object) -> None:
         require_each(attribute.name, value, cls)
@@ -81,13 +80,17 @@ def each_instance(cls: type) -> Validator:
     return validate
 
 
-def require_each(field: str, value: object, cls: type) -> None:
+def require_each(field: str, value: object, cls: type | tuple[type, ...]) -> None:
     """Raise InvalidValueError unless `value` is a collection of `cls`, and no single text."""
     if isinstance(value, (str, bytes)) or not _is_collection_of(value, cls):
-        raise InvalidValueError(field, value, f"a collection of {cls.__name__}")
+        raise InvalidValueError(field, value, f"a collection of {_named(cls)}")
 
 
-def _is_collection_of(value: object, cls: type) -> bool:
+def _named(cls: type | tuple[type, ...]) -> str:
+    return " or ".join(one.__name__ for one in (cls if isinstance(cls, tuple) else (cls,)))
+
+
+def _is_collection_of(value: object, cls: type | tuple[type, ...]) -> bool:
     if not isinstance(value, Collection):
         return False
     elements: Collection[object] = value
