@@ -4,6 +4,7 @@ The vocabulary, the interfaces of manager, worker and specification, and the CPU
 cache policies. Everything public is imported from here.
 """
 
+from kvoffload.canonical.caches import canonical_kv_caches
 from kvoffload.canonical.derivation import derive_mapping, derive_mappings
 from kvoffload.canonical.identity import LayoutId, layout_id
 from kvoffload.canonical.layers import (
@@ -24,6 +25,7 @@ from kvoffload.canonical.pages import (
     CopyRun,
 )
 from kvoffload.canonical.parallel import HeadShare, KVParallelConfig
+from kvoffload.canonical.recognition import recognise
 from kvoffload.canonical.resharding import DirectRun, PageCopy, Resharding
 from kvoffload.canonical.runs import normal_form
 from kvoffload.canonical.tiling import verify_tiling
@@ -170,6 +172,7 @@ __all__ = [
     "UnknownTicketError",
     "WorkerUnavailableError",
     "__version__",
+    "canonical_kv_caches",
     "derive_mapping",
     "derive_mappings",
     "get_offload_block_hash",
@@ -178,5 +181,6 @@ __all__ = [
     "make_offload_key",
     "normal_form",
     "order_request_keys",
+    "recognise",
     "verify_tiling",
 ]

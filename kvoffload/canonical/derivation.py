@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from kvoffload.canonical.layers import (
     AttentionLayer,
@@ -75,23 +75,28 @@ def _spread(layer: SingleLayer, parallel: KVParallelConfig) -> tuple[CanonicalPa
     else:
         page = _attention_page(layer, parallel)
     heads, local_size = page.heads, page.local_size
+    canonical_size = local_size * heads.num_shards * parallel.cp_size
+    num_writers, turn = heads.num_writers, parallel.tokens_in_turn
     template = nested_runs(page.fragment_size, page.axes)
-    return tuple(
-        CanonicalPageMapping(
-            canonical_page_size_bytes=local_size * heads.num_shards * parallel.cp_size,
-            local_page_size_bytes=local_size,
-            runs=_moved(
-                template,
-                0,
-                heads.shard(worker.tp_rank) * page.shard_step
-                + worker.canonical_token(0) * page.token_step,
-            ),
-            num_writers=heads.num_writers,
-            writer_index=heads.writer_index(worker.tp_rank),
-            parallelism_agnostic=True,
+    # Workers that keep the same bytes share their runs.
+    placed: dict[int, tuple[CopyRun, ...]] = {}
+    mappings: list[CanonicalPageMapping] = []
+    for rank in range(parallel.num_ranks):
+        tp_rank, first_token = parallel.tp_rank_of(rank), parallel.cp_rank_of(rank) * turn
+        start = heads.shard(tp_rank) * page.shard_step + first_token * page.token_step
+        if start not in placed:
+            placed[start] = _moved(template, 0, start)
+        mappings.append(
+            CanonicalPageMapping(
+                canonical_size,
+                local_size,
+                placed[start],
+                num_writers,
+                heads.writer_index(tp_rank),
+                parallelism_agnostic=True,
+            )
         )
-        for worker in parallel.ranks()
-    )
+    return tuple(mappings)
 
 
 def _attention_page(layer: AttentionLayer, parallel: KVParallelConfig) -> _Page:
@@ -207,10 +212,13 @@ def _moved(runs: tuple[CopyRun, ...], local: int, canonical: int) -> tuple[CopyR
     if not local and not canonical:
         return runs
     return tuple(
-        evolve(
-            run,
-            local_offset=run.local_offset + local,
-            canonical_offset=run.canonical_offset + canonical,
+        CopyRun(
+            run.local_offset + local,
+            run.canonical_offset + canonical,
+            run.fragment_size,
+            run.num_fragments,
+            run.local_stride,
+            run.canonical_stride,
         )
         for run in runs
     )

@@ -83,17 +83,20 @@ class KVParallelConfig:
     @property
     def tp_rank(self) -> int:
         """This worker among those that spread heads."""
-        return self.rank % self.tp_size
-
-    @property
-    def pcp_rank(self) -> int:
-        """This worker's tensor-parallel group among those that spread a prefill."""
-        return self.rank // self.tp_size
+        return self.tp_rank_of(self.rank)
 
     @property
     def cp_rank(self) -> int:
         """This worker among those that spread tokens."""
-        return self.pcp_rank * self.dcp_size + self.tp_rank % self.dcp_size
+        return self.cp_rank_of(self.rank)
+
+    def tp_rank_of(self, rank: int) -> int:
+        """Worker number `rank` among those that spread heads."""
+        return rank % self.tp_size
+
+    def cp_rank_of(self, rank: int) -> int:
+        """Worker number `rank` among those that spread tokens: by prefill group, then decode."""
+        return rank // self.tp_size * self.dcp_size + rank % self.tp_size % self.dcp_size
 
     @property
     def tokens_in_turn(self) -> int:

@@ -2,13 +2,14 @@
 
 Works on runs, by arithmetic. Strips (one side of a run) that do not overlap pairwise and have as
 many bytes as the page tile it, and two strips overlap where two arithmetic progressions come close,
-which Euclid's algorithm decides. Fragments are written out and sorted instead where there are
-fewer of them than pairs of strips, so the cost never exceeds the square of the number of runs.
+which Euclid's algorithm decides. Strips that lie side by side within one step need no comparing.
+Fragments are written out and sorted instead where there are fewer of them than pairs of strips, so
+the cost never exceeds the square of the number of runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kvoffload.canonical.pages import CanonicalPageMapping, CopyRun
@@ -126,6 +127,12 @@ class Fault(NamedTuple):
 def _require_agreement(
     name: str, first: CanonicalPageMapping, rank: int, mapping: CanonicalPageMapping
 ) -> None:
+    if (
+        mapping.canonical_page_size_bytes == first.canonical_page_size_bytes
+        and mapping.num_writers == first.num_writers
+        and mapping.parallelism_agnostic == first.parallelism_agnostic
+    ):
+        return
     for what, clause, expected, seen in (
         (
             "a canonical page of",
@@ -193,20 +200,51 @@ def _fault(strips: list[Strip], page_size: int) -> Fault | None:
 
     The strips lie inside the page: a mapping cannot be built otherwise.
     """
+    for strips_there in _overlapping_extents(strips):
+        doubled = None if _side_by_side(strips_there) else _doubled(strips_there)
+        if doubled is not None:
+            return doubled
     in_all = sum(strip.size * strip.num_fragments for strip in strips)
-    num_fragments = sum(strip.num_fragments for strip in strips)
-    if num_fragments <= len(strips) ** 2:
-        doubled = _doubled_among_fragments(strips, num_fragments)
-    else:
-        doubled = _doubled_among_pairs(strips)
-    if doubled is not None:
-        return doubled
     if in_all == page_size:
         return None
     start = _first_missing(strips, page_size)
     following = (strip.first_at_or_after(start) for strip in strips)
     end = min((byte for byte in following if byte is not None), default=page_size)
     return Fault(start, end, (), page_size - in_all)
+
+
+def _overlapping_extents(strips: list[Strip]) -> Iterator[list[Strip]]:
+    """The strips in order of offsets, apart where one ends before the next begins."""
+    there: list[Strip] = []
+    end = 0
+    for strip in sorted(strips):
+        if there and strip.start >= end:
+            yield there
+            there = []
+        there.append(strip)
+        end = max(end, strip.end)
+    if there:
+        yield there
+
+
+def _side_by_side(strips: list[Strip]) -> bool:
+    """Whether all have one step and lie one after another within it, so that no two overlap."""
+    first, last = strips[0], strips[-1]
+    if last.start + last.size - first.start > first.step:
+        return len(strips) == 1
+    position = first.start
+    for strip in strips:
+        if strip.start < position or strip.step != first.step:
+            return False
+        position = strip.start + strip.size
+    return True
+
+
+def _doubled(strips: list[Strip]) -> Fault | None:
+    num_fragments = sum(strip.num_fragments for strip in strips)
+    if num_fragments <= len(strips) ** 2:
+        return _doubled_among_fragments(strips, num_fragments)
+    return _doubled_among_pairs(strips)
 
 
 def _first_missing(strips: list[Strip], page_size: int) -> int:
@@ -243,7 +281,6 @@ def _doubled_among_fragments(strips: list[Strip], num_fragments: int) -> Fault |
 
 def _doubled_among_pairs(strips: list[Strip]) -> Fault | None:
     """The first doubled bytes of the first pair that has any, in order of offsets."""
-    strips = sorted(strips)
     open_strips: list[Strip] = []
     for strip in strips:
         open_strips = [other for other in open_strips if other.end > strip.start]
