@@ -84,16 +84,18 @@ def each_instance(cls: type | tuple[type, ...]) -> Validator:
 
 def require_each(field: str, value: object, cls: type | tuple[type, ...]) -> None:
     """Raise InvalidValueError unless `value` is a collection of `cls`, and no single text."""
-    if isinstance(value, (str, bytes)) or not _is_collection_of(value, cls):
-        raise InvalidValueError(field, value, f"a collection of {_named(cls)}")
+    # The type first: an abstract class is slow to ask, and tuples come by the thousand.
+    if type(value) is tuple or (
+        isinstance(value, Collection) and not isinstance(value, (str, bytes))
+    ):
+        elements: Collection[object] = value
+        for element in elements:
+            if not isinstance(element, cls):
+                break
+        else:
+            return
+    raise InvalidValueError(field, value, f"a collection of {_named(cls)}")
 
 
 def _named(cls: type | tuple[type, ...]) -> str:
     return " or ".join(one.__name__ for one in (cls if isinstance(cls, tuple) else (cls,)))
-
-
-def _is_collection_of(value: object, cls: type | tuple[type, ...]) -> bool:
-    if not isinstance(value, Collection):
-        return False
-    elements: Collection[object] = value
-    return all(isinstance(element, cls) for element in elements)

@@ -127,6 +127,12 @@ class HeadShare:
     total_kv_heads: int
     tp_size: int
     dcp_size: int
+    # Workers of a tensor-parallel group that keep the same heads.
+    replication: int = field(init=False)
+
+    @replication.default
+    def _(self) -> int:
+        return max(1, self.tp_size // self.total_kv_heads)
 
     def __attrs_post_init__(self) -> None:
         heads, tp = self.total_kv_heads, self.tp_size
@@ -151,11 +157,6 @@ class HeadShare:
     def local_heads(self) -> int:
         """Heads in one part."""
         return self.total_kv_heads // self.num_shards
-
-    @property
-    def replication(self) -> int:
-        """Workers of a tensor-parallel group that keep the same heads."""
-        return max(1, self.tp_size // self.total_kv_heads)
 
     @property
     def num_writers(self) -> int:

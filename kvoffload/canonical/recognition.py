@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from attrs import evolve
 
-from kvoffload.canonical.derivation import derive_mappings
+from kvoffload.canonical.identity import layout_id
 from kvoffload.canonical.layers import (
     AttentionLayer,
     Encoding,
@@ -42,14 +42,13 @@ def recognise(
     The first dimension of `tensor` counts blocks. Layers packed in one block have a tensor each,
     in order; the parts of an opaque page may have one each. The answer is `layer` where the tensor
     fits it, with the encoding filled in where there was none and only one way to read the tensor,
-    or several that come to the same bytes; and an opaque layer where the tensor fits nothing that
-    is known, or several things and nobody says which. Raises MappingError where the tensor
-    contradicts the description.
+    or several that come to the same canonical page; and an opaque layer where the tensor fits
+    nothing that is known, or several things and nobody says which. Raises MappingError where the
+    tensor contradicts the description.
     """
     views = [BlockView.of(one, name) for one in parts_of(tensor, name)]
     if isinstance(layer, PackedLayers):
         return _recognise_packed(layer, parallel, views, name)
-    _require_blocks(views, _page_size(layer, parallel), layer.padded_page_size_bytes, name)
     return _recognise_single(layer, parallel, views, name)
 
 
@@ -174,16 +173,23 @@ def _require_blocks(
 def _recognise_single(
     layer: SingleLayer, parallel: KVParallelConfig, views: Sequence[BlockView], name: str
 ) -> SingleLayer:
+    page_size = _page_size(layer, parallel)
     if isinstance(layer, OpaqueLayer):
+        _require_blocks(views, page_size, layer.padded_page_size_bytes, name)
         return layer
     if len(views) != 1:
         raise MappingError(f"{name}: {len(views)} tensors for one layer that is not opaque")
     (view,) = views
-    page_size = _page_size(layer, parallel)
-    if view.num_bytes != page_size or view.extent != page_size:
+    if view.num_bytes != page_size:
         raise MappingError(
-            f"{name}: a block of the tensor has {view.num_bytes} bytes over {view.extent}, the "
-            f"description's page {page_size} ({view})"
+            f"{name}: a block of the tensor has {view.num_bytes} bytes, the description's page "
+            f"{page_size} ({view})"
+        )
+    _require_blocks(views, page_size, layer.padded_page_size_bytes, name)
+    if view.extent != page_size:
+        raise MappingError(
+            f"{name}: the {page_size} bytes of a block lie within {view.extent}, on top of each "
+            f"other ({view})"
         )
     if isinstance(layer, AttentionLayer):
         settled = _settled(layer, parallel, view, name)
@@ -209,7 +215,8 @@ def _settled(
     fitting = [encoding for encoding in Encoding if _can_be(encoding, layer, parallel, view)]
     if layer.encoding is None:
         read = [evolve(layer, encoding=encoding) for encoding in fitting]
-        same = len({derive_mappings(one, parallel, name=name) for one in read}) == 1
+        # The same canonical page, that is: a single worker's runs are the same for any encoding.
+        same = len({layout_id(one, parallel) for one in read}) == 1
         return read[0] if same else None
     if fitting:
         raise MappingError(
@@ -278,9 +285,7 @@ def _recognise_packed(
                 f"{one}: {view.num_blocks} blocks {view.block_step} bytes apart, the first layer "
                 f"of the block has {first.num_blocks} blocks {first.block_step} bytes apart"
             )
-        page_size = _page_size(layer, parallel)
-        _require_blocks([view], page_size, None, one)
         settled.append(_recognise_single(layer, parallel, [view], one))
-        expected += page_size
+        expected += _page_size(layer, parallel)
     _require_blocks([first], expected - first.start, block.padded_page_size_bytes, name)
     return PackedLayers(layers=tuple(settled), padded_page_size_bytes=block.padded_page_size_bytes)

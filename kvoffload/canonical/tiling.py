@@ -2,22 +2,18 @@
 
 Works on runs, by arithmetic. Strips (one side of a run) that do not overlap pairwise and have as
 many bytes as the page tile it, and two strips overlap where two arithmetic progressions come close,
-which Euclid's algorithm decides. Strips that lie side by side within one step need no comparing.
-Fragments are written out and sorted instead where there are fewer of them than pairs of strips, so
-the cost never exceeds the square of the number of runs.
+which Euclid's algorithm decides. Strips that lie apart, or side by side within one step, need no
+comparing; so the cost is at most the square of the number of runs, whatever they hold, and for
+derived mappings that of sorting them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kvoffload.canonical.pages import CanonicalPageMapping, CopyRun
 from kvoffload.errors import InvalidValueError, TilingError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def verify_tiling(mappings: Sequence[CanonicalPageMapping], *, name: str = "layer") -> None:
@@ -241,10 +237,16 @@ def _side_by_side(strips: list[Strip]) -> bool:
 
 
 def _doubled(strips: list[Strip]) -> Fault | None:
-    num_fragments = sum(strip.num_fragments for strip in strips)
-    if num_fragments <= len(strips) ** 2:
-        return _doubled_among_fragments(strips, num_fragments)
-    return _doubled_among_pairs(strips)
+    """The first doubled bytes of the first pair that has any, in order of offsets."""
+    open_strips: list[Strip] = []
+    for strip in strips:
+        open_strips = [other for other in open_strips if other.end > strip.start]
+        for other in open_strips:
+            common = common_bytes(other, strip)
+            if common is not None:
+                return Fault(*common, tuple(sorted((other.rank, strip.rank))))
+        open_strips.append(strip)
+    return None
 
 
 def _first_missing(strips: list[Strip], page_size: int) -> int:
@@ -259,47 +261,12 @@ def _first_missing(strips: list[Strip], page_size: int) -> int:
     return covered
 
 
-def _doubled_among_fragments(strips: list[Strip], num_fragments: int) -> Fault | None:
-    """Sort all fragments; a doubled byte lies where one starts before those before it end."""
-    import numpy as np
-
-    columns: NDArray[np.int64] = np.array([strip[:4] for strip in strips], dtype=np.int64).T
-    start, size, count, step = columns
-    owner = np.repeat(np.arange(len(strips)), count)
-    place = np.arange(num_fragments) - np.repeat(np.cumsum(count) - count, count)
-    starts = start[owner] + place * step[owner]
-    order = np.argsort(starts, kind="stable")
-    starts, owner = starts[order], owner[order]
-    ends = starts + size[owner]
-    late = np.flatnonzero(starts[1:] < ends[:-1])
-    if not len(late):
-        return None
-    at = int(late[0])
-    ranks = sorted((strips[int(owner[at])].rank, strips[int(owner[at + 1])].rank))
-    return Fault(int(starts[at + 1]), int(min(ends[at], ends[at + 1])), tuple(ranks))
-
-
-def _doubled_among_pairs(strips: list[Strip]) -> Fault | None:
-    """The first doubled bytes of the first pair that has any, in order of offsets."""
-    open_strips: list[Strip] = []
-    for strip in strips:
-        open_strips = [other for other in open_strips if other.end > strip.start]
-        for other in open_strips:
-            common = _common_bytes(other, strip)
-            if common is not None:
-                return Fault(*common, tuple(sorted((other.rank, strip.rank))))
-        open_strips.append(strip)
-    return None
-
-
-def _common_bytes(one: Strip, other: Strip) -> tuple[int, int] | None:
+def common_bytes(one: Strip, other: Strip) -> tuple[int, int] | None:
     """Bytes [start, end) that both have, None if they share none."""
     # Fragments of `one` that reach into the extent of `other`; of these, one shares a byte with
     # `other` exactly if it shares one with the endless progression that `other` is part of.
     low = max(0, -((one.start + one.size - 1 - other.start) // one.step))
     high = min(one.num_fragments - 1, (other.end - 1 - one.start) // one.step)
-    if low > high:
-        return None
     # Fragment i of `one` shares a byte with a fragment of `other` where
     # (ahead + i * step) mod other.step <= window: the distance of its end to the last start.
     ahead = one.start + one.size - 1 - other.start + low * one.step
