@@ -25,6 +25,7 @@ from kvoffload.canonical.pages import (
     CopyRun,
 )
 from kvoffload.canonical.parallel import HeadShare, KVParallelConfig
+from kvoffload.canonical.pool import PagePool, PageStore
 from kvoffload.canonical.recognition import recognise
 from kvoffload.canonical.resharding import DirectRun, PageCopy, Resharding
 from kvoffload.canonical.runs import normal_form
@@ -51,6 +52,7 @@ from kvoffload.errors import (
     MappingError,
     NotAPolicyError,
     NotPinnedError,
+    PageNotReadyError,
     PolicyContractError,
     RequestFinishedError,
     TilingError,
@@ -154,6 +156,9 @@ __all__ = [
     "OutstandingTransfer",
     "PackedLayers",
     "PageCopy",
+    "PageNotReadyError",
+    "PagePool",
+    "PageStore",
     "PolicyContractError",
     "PrepareStoreOutput",
     "ReqContext",

@@ -156,6 +156,19 @@ class TilingError(MappingError):
         self.doubled = doubled
 
 
+class PageNotReadyError(KVOffloadError):
+    """A canonical page was to be loaded that nobody stored, or not all its writers (COPY-6).
+
+    `awaited` are the ranks that have not written yet, None where no store has begun.
+    """
+
+    def __init__(self, page_id: int, awaited: tuple[int, ...] | None) -> None:
+        why = "was not stored" if awaited is None else f"waits for the bytes of ranks {awaited}"
+        super().__init__(f"page {page_id} {why}")
+        self.page_id = page_id
+        self.awaited = awaited
+
+
 class InvariantError(KVOffloadError):
     """A structure found itself inconsistent in `check()`; the message shows its internals."""
 

@@ -6,6 +6,7 @@ try:
         LRUManagerMachine,
         ManagerMachine,
     )
+    from stateful_models.machines.pages import PageMachine
     from stateful_models.machines.policy import (
         ARCPolicyMachine,
         LRUPolicyMachine,
@@ -27,6 +28,7 @@ __all__ = [
     "LRUPolicyMachine",
     "ManagerConfig",
     "ManagerMachine",
+    "PageMachine",
     "PolicyMachine",
     "machine_test",
 ]
