@@ -1,6 +1,7 @@
 """How the suite runs: Hypothesis profiles, and a header that tells which code is under test."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
@@ -14,6 +15,9 @@ __all__ = ["built"]
 
 # Somebody else's project, which has its own tests.
 collect_ignore = ["sample_project"]
+# Without torch they cannot be read; where it is wanted, the session that installs it runs them.
+if find_spec("torch") is None:
+    collect_ignore.append("with_torch")
 
 # No deadline anywhere: a slow machine is not a wrong program. How long drawing an example takes
 # says nothing about it either.

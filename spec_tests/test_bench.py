@@ -12,11 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attrs import evolve
 from numpy.typing import NDArray
 from rich.console import Console
 
-from kvoffload import OffloadKey, make_offload_key
-from spec_tests.bench import child, managers, replays
+from kvoffload import (
+    CanonicalKVCaches,
+    OffloadKey,
+    canonical_kv_caches,
+    derive_mapping,
+    make_offload_key,
+)
+from spec_tests.bench import child, managers, pages, replays
 from spec_tests.bench.bare import (
     HIT,
     MISS,
@@ -35,14 +42,16 @@ from spec_tests.bench.figures import (
     ratio_of_ratios,
 )
 from spec_tests.bench.imports import OURS, measure_import
-from spec_tests.bench.jobs import ManagerJob, ManagerResult, ReplayJob, Whose
+from spec_tests.bench.jobs import ManagerJob, ManagerResult, PagesJob, ReplayJob, Whose
 from spec_tests.bench.providers import Provider
 from spec_tests.bench.sections import (
+    PAGES_OF_VLLM,
     Plan,
     check_section,
     import_section,
     interleave,
     manager_section,
+    pages_section,
 )
 from spec_tests.bench.tables import make_console, show_section
 from spec_tests.bench.vllm_modules import VLLMMissingError, check_root, fetch_vllm, unpack_wheel
@@ -436,6 +445,28 @@ def test_output_to_a_pipe_is_wide_and_plain(capsys: pytest.CaptureFixture[str]) 
     assert "x" * 60 in capsys.readouterr().out
 
 
+# Page mappings
+
+
+@pytest.mark.parametrize("name", list(pages.WORKLOADS))
+def test_tensors_of_a_workload_confirm_its_descriptions(name: str) -> None:
+    """What is timed with tensors comes to the same mappings as without, each recognised."""
+    workload = pages.WORKLOADS[name]
+    assert len(set(workload.layers.values())) == len(workload.layers)
+    caches = canonical_kv_caches(pages.tensors_of(workload), [workload.layers], workload.parallel)
+    assert isinstance(caches, CanonicalKVCaches)
+    for ref, layer in zip(caches.group_data_refs[0], workload.layers.values(), strict=True):
+        assert ref.mapping == derive_mapping(layer, workload.parallel)
+    assert name in PAGES_OF_VLLM
+
+
+def test_page_mappings_are_measured_by_name() -> None:
+    result = pages.measure_pages(PagesJob(Whose.OURS, list(pages.WORKLOADS)[-1]))
+    assert result.seconds > 0
+    with pytest.raises(VLLMMissingError, match="does not say where"):
+        pages.measure_pages(PagesJob(Whose.VLLM, list(pages.WORKLOADS)[-1]))
+
+
 # The whole
 
 
@@ -469,6 +500,11 @@ def test_sections_answer_every_question(tmp_path: Path, vllm_root: Path) -> None
     check = check_section(plan, narrate)
     assert [str(found.target) for found in check.ratios] == ["<= 10"] * 4
     assert check.notes == [], "no violations"
+
+    page = pages_section(evolve(plan, vllm_root=None), narrate)
+    assert len(page.figures) == 2 * len(PAGES_OF_VLLM)
+    assert page.ratios == []
+    assert "--vllm" in page.notes[0]
 
     (least, with_numpy) = import_section(plan, narrate).ratios
     assert least.target == at_most(2.5)

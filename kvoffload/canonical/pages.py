@@ -6,7 +6,7 @@ The values only; what they are for is in the MAP clauses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, SupportsInt
 
 from attrs import field, frozen
 
@@ -29,8 +29,11 @@ class BlockTensor(Protocol):
         """Elements between neighbours, for each dimension."""
         ...
 
-    def storage_offset(self) -> int:
-        """Elements before the first one in the underlying storage."""
+    def storage_offset(self) -> SupportsInt:
+        """Elements before the first one in the underlying storage.
+
+        torch declares that it may be symbolic, which a tensor in memory never is.
+        """
         ...
 
     def element_size(self) -> int:

@@ -95,7 +95,7 @@ class BlockView(NamedTuple):
             num_blocks=shape[0],
             element_size=size,
             block_step=steps[0],
-            start=tensor.storage_offset() * size,
+            start=int(tensor.storage_offset()) * size,
             dimensions=tuple(dimensions),
         )
 

@@ -15,7 +15,13 @@ from rich.status import Status
 from kvoffload import InvalidValueError, TraceError
 from kvoffload.replay import Capacity, Trace
 from spec_tests.bench.child import ROOT, MeasurementFailedError
-from spec_tests.bench.sections import Plan, check_section, import_section, manager_section
+from spec_tests.bench.sections import (
+    Plan,
+    check_section,
+    import_section,
+    manager_section,
+    pages_section,
+)
 from spec_tests.bench.tables import make_console, show_section
 from spec_tests.bench.vllm_modules import VERSION, VLLMMissingError, check_root, fetch_vllm
 
@@ -29,12 +35,14 @@ class Part(Enum):
 
     MANAGER = "manager"
     CHECK = "check"
+    PAGES = "pages"
     IMPORT = "import"
 
 
 SECTIONS = {
     Part.MANAGER: manager_section,
     Part.CHECK: check_section,
+    Part.PAGES: pages_section,
     Part.IMPORT: import_section,
 }
 app = typer.Typer(add_completion=False)
@@ -55,7 +63,7 @@ def bench(
     ] = None,
     vllm: Annotated[
         bool,
-        typer.Option("--vllm", help=f"Measure the manager of vLLM {VERSION} too: downloads it."),
+        typer.Option("--vllm", help=f"Measure vLLM {VERSION} too: downloads it."),
     ] = False,
     vllm_root: Annotated[
         Path | None,

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import msgspec
 
-from spec_tests.bench.jobs import Job, ManagerJob, ManagerResult, ReplayJob, ReplayResult, Result
+from spec_tests.bench.jobs import (
+    Job,
+    ManagerJob,
+    ManagerResult,
+    PagesJob,
+    PagesResult,
+    ReplayJob,
+    ReplayResult,
+    Result,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,6 +62,11 @@ def measure_replay(job: ReplayJob, round_number: int) -> ReplayResult:
     return msgspec.json.decode(_run(job, round_number), type=ReplayResult)
 
 
+def measure_pages(job: PagesJob, round_number: int) -> PagesResult:
+    """Carry out a job in a process of its own. Raises MeasurementFailedError."""
+    return msgspec.json.decode(_run(job, round_number), type=PagesResult)
+
+
 def _run(job: Job, round_number: int) -> bytes:
     return run_python(["-m", "spec_tests.bench.child"], round_number, msgspec.json.encode(job))
 
@@ -71,6 +85,10 @@ def main() -> None:
             from spec_tests.bench import replays
 
             result = replays.measure_replay(job)
+        case PagesJob():
+            from spec_tests.bench import pages
+
+            result = pages.measure_pages(job)
     sys.stdout.buffer.write(msgspec.json.encode(result))
 
 

@@ -38,7 +38,19 @@ class ReplayJob(Struct, frozen=True, tag=True):
     checked: bool
 
 
-Job: TypeAlias = ManagerJob | ReplayJob
+class PagesJob(Struct, frozen=True, tag=True):
+    """Derive and prove the page mappings of a workload, by its name in `pages.WORKLOADS`.
+
+    `with_tensors` has ours recognise tensors too; vLLM's derivation always does.
+    """
+
+    whose: Whose
+    workload: str
+    with_tensors: bool = False
+    vllm_root: str | None = None
+
+
+Job: TypeAlias = ManagerJob | ReplayJob | PagesJob
 
 
 class ManagerResult(Struct, frozen=True, tag=True):
@@ -74,4 +86,10 @@ class ReplayResult(Struct, frozen=True, tag=True):
     violations: int
 
 
-Result: TypeAlias = ManagerResult | ReplayResult
+class PagesResult(Struct, frozen=True, tag=True):
+    """`seconds` are of processor time, for all layers once."""
+
+    seconds: float
+
+
+Result: TypeAlias = ManagerResult | ReplayResult | PagesResult

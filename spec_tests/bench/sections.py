@@ -1,4 +1,4 @@
-"""The three questions, and which runs answer each: interleaved, round after round.
+"""The questions, and which runs answer each: interleaved, round after round.
 
 A machine gets slower and faster while a benchmark runs. So what is compared is measured in turns,
 never one thing five times and then the other.
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from attrs import frozen
 
-from spec_tests.bench.child import measure_manager, measure_replay
+from spec_tests.bench.child import measure_manager, measure_pages, measure_replay
 from spec_tests.bench.figures import (
     Figure,
     Ratio,
@@ -22,7 +22,14 @@ from spec_tests.bench.figures import (
     ratio_of_ratios,
 )
 from spec_tests.bench.imports import LEAST, OURS, WITH_NUMPY, measure_import
-from spec_tests.bench.jobs import ManagerJob, ManagerResult, ReplayJob, ReplayResult, Whose
+from spec_tests.bench.jobs import (
+    ManagerJob,
+    ManagerResult,
+    PagesJob,
+    ReplayJob,
+    ReplayResult,
+    Whose,
+)
 
 POLICIES = ("lru", "arc")
 SPEED_OVER_VLLM = {"lru": at_least(4), "arc": at_least(1.5)}
@@ -30,6 +37,12 @@ SCALING_OVER_BARE = at_least(0.8)
 MEMORY_OVER_VLLM = at_most(0.5)
 CHECKED_OVER_UNCHECKED = at_most(10)
 IMPORT_OVER_LEAST = at_most(2.5)
+PAGES_OF_VLLM = {
+    "80 layers at tp 8, token-major": at_least(1),
+    "80 layers at tp 8, head-major": at_least(1),
+    "64 head-major heads, dcp 4, interleave 1": at_least(5),
+}
+"""How many times as fast as vLLM's derivation, for each workload of `pages.WORKLOADS`."""
 MEBIBYTE = 2**20
 
 JobT = TypeVar("JobT")
@@ -223,6 +236,41 @@ def check_section(plan: Plan, narrate: Narrator) -> Section:
             notes.append(f"{name(job)}: {checked[0].violations:,} violations were found.")
     title = f"Cost of --check (capacity {plan.replay_capacity}; reading the trace apart)"
     return Section(title, ratios, figures, notes)
+
+
+def pages_section(plan: Plan, narrate: Narrator) -> Section:
+    """What deriving and proving page mappings takes, beside vLLM's."""
+    root = plan.vllm_root
+    ways = [
+        ("kvoffload", Whose.OURS, False),
+        ("kvoffload, with tensors", Whose.OURS, True),
+        *([("vLLM", Whose.VLLM, True)] if root is not None else []),
+    ]
+    jobs = [
+        (f"{way}: {workload}", PagesJob(whose, workload, with_tensors, root))
+        for workload in PAGES_OF_VLLM
+        for way, whose, with_tensors in ways
+    ]
+
+    def measure(named: tuple[str, PagesJob], round_number: int) -> float:
+        return measure_pages(named[1], round_number).seconds
+
+    def say(named: tuple[str, PagesJob], done: int, total: int) -> None:
+        narrate(named[0], done, total)
+
+    results = interleave(jobs, plan.runs, measure, say)
+    seconds = {name: runs for (name, _), runs in zip(jobs, results, strict=True)}
+    ratios: list[Ratio] = []
+    if root is not None:
+        for workload, target in PAGES_OF_VLLM.items():
+            peer = seconds[f"vLLM: {workload}"]
+            for way, _, with_tensors in ways[:2]:
+                own = seconds[f"{way}: {workload}"]
+                what = f"vLLM's time over that of {way}: {workload}"
+                ratios.append(ratio(what, peer, own, None if with_tensors else target))
+    figures = [Figure(name, "ms", [run * 1e3 for run in runs]) for name, runs in seconds.items()]
+    notes = [] if root is not None else ["vLLM's derivation was not measured; --vllm downloads it."]
+    return Section("Deriving and proving page mappings", ratios, figures, notes)
 
 
 def import_section(plan: Plan, narrate: Narrator) -> Section:
