@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from typing_extensions import override
+from typing_extensions import Buffer, override
 
 from kvoffload import (
     CachePolicy,
@@ -728,6 +728,109 @@ def test_a_full_disk_is_reported_and_disturbs_nobody() -> None:
     assert watched.prepare_store([A], R) is not None
     assert [found.clause for found in watched.violations] == ["CallLog"]
     assert "No space left on device" in watched.violations[0].message
+
+
+class Stutters(io.BytesIO):
+    """Takes at most ten bytes at once, and none once so many are `left`."""
+
+    left = 10_000
+
+    @override
+    def write(self, data: Buffer, /) -> int:
+        part = bytes(data)[: min(10, self.left)]
+        if not part:
+            raise MemoryError
+        self.left -= len(part)
+        return super().write(part)
+
+
+LOOKED_UP = [Step(n, op.Lookup("r", A), LookupResult.MISS) for n in range(1, 7)]
+
+
+def test_a_file_that_takes_a_part_of_a_line_gets_the_rest() -> None:
+    file, whole = Stutters(), io.BytesIO()
+    for each in (file, whole):
+        log = CallLog.to(each, salt=SALT)
+        log.begin(MANAGER)
+        for step in LOOKED_UP:
+            log.observe(step)
+    assert file.getvalue() == whole.getvalue()
+
+
+@pytest.mark.parametrize("broken_off", range(0, 120, 7))
+def test_a_line_that_fails_halfway_ends_the_log(broken_off: int, tmp_path: Path) -> None:
+    file = Stutters()
+    log = CallLog.to(file, salt=SALT)
+    log.begin(MANAGER)
+    log.observe(LOOKED_UP[0])
+    before = len(file.getvalue())
+    file.left = broken_off
+    failed = 0
+    for step in LOOKED_UP[1:]:
+        try:
+            log.observe(step)
+        except MemoryError:
+            # There is memory again, and somebody goes on.
+            file.left, failed = 10_000, failed + 1
+    assert failed == 1
+    assert before <= len(file.getvalue()) <= before + broken_off
+    path = tmp_path / "log"
+    path.write_bytes(file.getvalue())
+    with LogReader(path) as reader:
+        steps = list(reader)
+    assert len(steps) == file.getvalue().count(b"\n") - 1
+    assert reader.cut == (not file.getvalue().endswith(b"\n"))
+
+
+@pytest.mark.parametrize("name", ["log", "log.gz"])
+def test_a_line_that_cannot_be_made_ends_the_log(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / name
+    log = CallLog.to(path, salt=SALT)
+    log.begin(MANAGER)
+    log.observe(LOOKED_UP[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(Pseudonyms, "key", _no_memory)
+        with pytest.raises(MemoryError):
+            log.observe(LOOKED_UP[1])
+    log.observe(LOOKED_UP[2])
+    log.close()
+    with LogReader(path) as reader:
+        assert len(list(reader)) == 1
+    assert not reader.cut
+
+
+def test_a_compressed_stream_that_fails_halfway_keeps_what_was_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.gz"
+    log = CallLog.to(path, salt=SALT)
+    log.begin(MANAGER)
+    log.observe(LOOKED_UP[0])
+    log.flush()
+    deflate = gzip.GzipFile.write
+
+    def fails_late(self: gzip.GzipFile, data: bytes) -> int:
+        deflate(self, data)
+        raise MemoryError
+
+    long = op.PrepareStore("r", tuple(make_offload_key(b"%d" % n, 0) for n in range(5_000)))
+    with monkeypatch.context() as patched:
+        patched.setattr(gzip.GzipFile, "write", fails_late)
+        with pytest.raises(MemoryError):
+            log.observe(Step(2, long))
+    log.observe(LOOKED_UP[2])
+    log.close()
+    with LogReader(path) as reader:
+        steps = list(reader)
+    assert steps[0].operation.verb == "lookup"
+    assert len(steps) in (1, 2)
+    assert reader.cut
+
+
+def _no_memory(self: Pseudonyms, key: OffloadKey) -> str:
+    raise MemoryError
 
 
 class Stumbles(Invariant[Account]):

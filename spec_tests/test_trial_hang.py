@@ -3,11 +3,13 @@
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import pytest
 
 from kvoffload import InvalidValueError
+from stateful_models.trial import hang
 from stateful_models.trial.hang import DidNotReturn, time_limit
 
 SOON = 0.02
@@ -159,3 +161,17 @@ def test_in_another_thread_nothing_is_limited() -> None:
 def test_a_limit_is_positive(seconds: float) -> None:
     with pytest.raises(InvalidValueError, match="seconds"):
         time_limit(seconds)
+
+
+def test_what_watches_a_target_is_not_where_it_hangs() -> None:
+    file = Path(hang.__file__).with_name("watcher.py")
+    kit: dict[str, Callable[[], None]] = {}
+    exec(compile("def watch():\n while True: pass", file, "exec"), kit)
+    watch = kit["watch"]
+
+    def watched() -> None:
+        watch()
+
+    with pytest.raises(DidNotReturn) as hung, time_limit(SOON):
+        watched()
+    assert hung.value.place.endswith(".watched")

@@ -1,4 +1,4 @@
-"""Checking a policy from a test: a program that must break nothing.
+"""Checking a policy or a manager from a test: a program that must break nothing.
 
 from stateful_models.checking import check_policy, keys, op
 
@@ -9,6 +9,9 @@ def test_protected_keys_stay() -> None:
         op.CompleteStore("r0", (a,)),
         op.PrepareStore("r1", (a, b)),
     ])
+
+Time does not pass by itself here: what needs a clock, many programs or other processes to show is
+for `verdict_on`, which holds a whole trial.
 """
 
 from __future__ import annotations
@@ -17,21 +20,44 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from kvoffload import CachePolicy
+from attrs import evolve
+
+from kvoffload import CachePolicy, OffloadingManager
+from kvoffload.errors import InvalidValueError
 from stateful_models import operations as op
-from stateful_models.contract import Profile
+from stateful_models.account import Account
+from stateful_models.contract import CLAUSES, Profile
 from stateful_models.drivers import Driver, registered
-from stateful_models.engines.runs import Surroundings, run_program
+from stateful_models.engines.base import AnyEngine, Breach, PolicyTrial
+from stateful_models.engines.manager_runs import run_manager_program, usual_invariants
+from stateful_models.engines.managers import ManagerTrial
+from stateful_models.engines.runs import Played, Surroundings, run_program
+from stateful_models.engines.suites import manager_engines, policy_engines
 from stateful_models.invariants import Invariant, PolicyBooks, policy_invariants
-from stateful_models.programs import HostOperation, Program, keys
+from stateful_models.judge import Violation
+from stateful_models.manager_drivers import ManagerDriver, registered_manager
+from stateful_models.programs import HostOperation, ManagerSettings, Program, keys
 from stateful_models.trial.request import Argument, Request, Task
 from stateful_models.trial.trials import hold_trial
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report
-from stateful_models.trial.wording import program_lines
+from stateful_models.trial.wording import plain_lines, program_lines
 
-__all__ = ["BrokenClauseError", "check_policy", "keys", "op", "verdict_on"]
+__all__ = [
+    "BrokenClauseError",
+    "ManagerSettings",
+    "UntriableError",
+    "check_manager",
+    "check_manager_law",
+    "check_policy",
+    "check_policy_law",
+    "keys",
+    "op",
+    "verdict_on",
+]
 
 P = TypeVar("P", bound=CachePolicy)
+M = TypeVar("M", bound=OffloadingManager)
+EngineT = TypeVar("EngineT", bound=AnyEngine)
 
 PATIENCE_S: Final = 2.0
 """Real seconds after which one operation counts as one that does not return."""
@@ -66,6 +92,74 @@ def check_policy(
         _check(driver, program, invariants)
 
 
+def check_policy_law(
+    target: str | Callable[..., P] | Driver[P],
+    law: str,
+    capacity: int,
+    operations: Iterable[HostOperation],
+) -> None:
+    """Hold runs of one program against each other, as the engine does that a report names.
+
+    `law` is the name of the engine ("law of clearing", "determinism", "cost", "wrapper");
+    everything else is as for `check_policy`. Raises BrokenClauseError, and InvalidValueError where
+    there is no such law.
+    """
+    program = Program(capacity, tuple(operations))
+    if isinstance(target, str):
+        _check_law(registered(target), law, program)
+    else:
+        driver: Driver[P] = target if isinstance(target, Driver) else Driver(target)
+        _check_law(driver, law, program)
+
+
+def check_manager(
+    target: str | Callable[..., M] | ManagerDriver[M],
+    capacity: int,
+    operations: Iterable[HostOperation],
+    *,
+    settings: ManagerSettings | None = None,
+    watchful: bool = False,
+    invariants: Iterable[Invariant[Account]] = (),
+) -> None:
+    """Play operations on a new manager of `capacity` chunks, built by the `settings`.
+
+    `target` is a registered name ("cpu"), a class or factory that takes the number of chunks, or a
+    driver. Without settings it is as it is by itself, with events if it delivers any, and its host
+    makes no mistakes. A `watchful` host looks every key up after each operation; any looks them up
+    in the end, once everything in flight has ended. Raises BrokenClauseError.
+    """
+    program = Program(capacity, tuple(operations), watchful, settings)
+    if isinstance(target, str):
+        _check_manager(registered_manager(target), program, invariants)
+    else:
+        driver: ManagerDriver[M]
+        driver = target if isinstance(target, ManagerDriver) else ManagerDriver(target)
+        _check_manager(driver, program, invariants)
+
+
+def check_manager_law(
+    target: str | Callable[..., M] | ManagerDriver[M],
+    law: str,
+    capacity: int,
+    operations: Iterable[HostOperation],
+    *,
+    settings: ManagerSettings | None = None,
+) -> None:
+    """Hold runs of one program against each other, as the engine does that a report names.
+
+    `law` is the name of the engine ("reset", "quiescence", "determinism", "faults"); everything
+    else is as for `check_manager`. Raises BrokenClauseError, and InvalidValueError where there is
+    no such law.
+    """
+    program = Program(capacity, tuple(operations), settings=settings)
+    if isinstance(target, str):
+        _check_manager_law(registered_manager(target), law, program)
+    else:
+        driver: ManagerDriver[M]
+        driver = target if isinstance(target, ManagerDriver) else ManagerDriver(target)
+        _check_manager_law(driver, law, program)
+
+
 def verdict_on(
     target: str,
     clause: str,
@@ -73,6 +167,7 @@ def verdict_on(
     driver: str | None = None,
     invariants: Sequence[str] = (),
     arguments: Mapping[str, Argument] | None = None,
+    environment: Mapping[str, str] | None = None,
     profile: str = "vllm",
     level: str = "quick",
     seed: int = 0,
@@ -88,6 +183,7 @@ def verdict_on(
         driver,
         tuple(invariants),
         tuple(sorted((arguments or {}).items())),
+        tuple(sorted((environment or {}).items())),
         profile,
         level,
         seed,
@@ -104,6 +200,7 @@ def _report(
     driver: str | None,
     invariants: tuple[str, ...],
     arguments: tuple[tuple[str, Argument], ...],
+    environment: tuple[tuple[str, str], ...],
     profile: str,
     level: str,
     seed: int,
@@ -116,6 +213,7 @@ def _report(
             driver=driver,
             invariants=invariants,
             arguments=dict(arguments),
+            environment=dict(environment),
             profile=Profile(profile),
             level=level,
             seed=seed,
@@ -130,14 +228,74 @@ def _check(
     run = run_program(
         driver,
         program,
-        lambda capacity: [*policy_invariants(driver.capabilities, capacity), *own],
-        surroundings=Surroundings(patience_s=PATIENCE_S),
+        lambda capacity: [*policy_invariants(driver.capabilities, capacity, driver.host), *own],
+        surroundings=_patient(),
     )
-    if run.violations:
-        first = run.violations[0]
+    _raise_found(run.violations, run.played)
+
+
+def _check_manager(
+    driver: ManagerDriver[M], program: Program, invariants: Iterable[Invariant[Account]]
+) -> None:
+    own = list(invariants)
+    run = run_manager_program(
+        driver,
+        _with_settings(driver, program),
+        usual_invariants(driver.capabilities, lambda: own),
+        reference=driver.capabilities.reference,
+        surroundings=_patient(),
+    )
+    _raise_found(run.violations, run.played)
+
+
+def _check_law(driver: Driver[P], law: str, program: Program) -> None:
+    able = driver.capabilities
+    trial = PolicyTrial(
+        driver,
+        lambda capacity: policy_invariants(able, capacity, driver.host),
+        capabilities=able,
+        surroundings=_patient(),
+    )
+    _raise_breach(_law_of(policy_engines(), law).broken_by(trial, program))
+
+
+def _check_manager_law(driver: ManagerDriver[M], law: str, program: Program) -> None:
+    able = driver.capabilities
+    trial = ManagerTrial(driver, usual_invariants(able), capabilities=able, surroundings=_patient())
+    played = _with_settings(driver, program)
+    _raise_breach(_law_of(manager_engines(), law).broken_by(trial, played))
+
+
+def _with_settings(driver: ManagerDriver[M], program: Program) -> Program:
+    if program.settings is not None:
+        return program
+    return evolve(program, settings=ManagerSettings(enable_events=driver.capabilities.events))
+
+
+def _patient() -> Surroundings:
+    return Surroundings(patience_s=PATIENCE_S)
+
+
+def _law_of(engines: Iterable[EngineT], name: str) -> EngineT:
+    laws = {one.name: one for one in engines if one.compares}
+    if name not in laws:
+        raise InvalidValueError("law", name, f"one of {', '.join(laws)}")
+    return laws[name]
+
+
+def _raise_found(violations: Sequence[Violation], played: Sequence[Played]) -> None:
+    if violations:
         lines = [
-            f"{first.clause}: {first.message}",
-            first.promise,
-            *program_lines(run.played, run.violations),
+            line for one in violations for line in (f"{one.clause}: {one.message}", one.promise)
         ]
+        lines += program_lines(played, violations)
+        raise BrokenClauseError("\n".join(filter(None, lines)))
+
+
+def _raise_breach(breach: Breach | None) -> None:
+    if breach is not None:
+        known = CLAUSES.get(breach.clause)
+        sentence = breach.promise if known is None else known.part(breach.kind).sentence
+        shown = () if breach.program is None else plain_lines(breach.program)
+        lines = [f"{breach.clause}: {breach.message}", sentence, *shown]
         raise BrokenClauseError("\n".join(filter(None, lines)))

@@ -145,6 +145,6 @@ class RegisteredDriver(Driver[CachePolicy]):
         return BUILT_IN.get(self._name, super().capabilities)
 
 
-def registered(name: str) -> Driver[CachePolicy]:
+def registered(name: str, arguments: Mapping[str, object] | None = None) -> Driver[CachePolicy]:
     """The driver of a policy that is named in the registry. Raises UnknownPolicyError."""
-    return RegisteredDriver(name)
+    return RegisteredDriver(name, arguments)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from attrs import frozen
 
-from kvoffload import CachePolicy, OffloadingManager
+from kvoffload import CachePolicy, CPUOffloadingManager, OffloadingManager
+from kvoffload.errors import InvalidValueError
 from stateful_models import operations as op
 from stateful_models.drivers import COMMON_HINTS
 from stateful_models.subjects import call_if_there
@@ -55,6 +56,10 @@ class ManagerCapabilities:
 
 REFERENCE: Final = ManagerCapabilities(reference=True, tap=True)
 """What the CPU manager of this project claims."""
+
+
+OWN_MANAGERS: Final = ("cpu", "CPUOffloadingManager", "kvoffload:CPUOffloadingManager")
+"""How the manager of this project is named."""
 
 
 @frozen(kw_only=True)
@@ -138,6 +143,18 @@ class ManagerDriver(Generic[M]):
             return False
         kinds = {parameter.kind for parameter in self._parameters.values()}
         return name in self._parameters or inspect.Parameter.VAR_KEYWORD in kinds
+
+
+def registered_manager(
+    name: str, arguments: Mapping[str, object] | None = None
+) -> ManagerDriver[OffloadingManager]:
+    """The driver of the manager of this project, with what it claims.
+
+    Raises InvalidValueError for another name than one of `OWN_MANAGERS`.
+    """
+    if name not in OWN_MANAGERS:
+        raise InvalidValueError("name", name, f"one of {', '.join(OWN_MANAGERS)}")
+    return ManagerDriver(CPUOffloadingManager, arguments, capabilities=REFERENCE)
 
 
 def _parameters_of(target: Callable[..., object]) -> Mapping[str, inspect.Parameter]:

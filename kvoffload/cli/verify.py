@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from importlib.util import find_spec
+from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -358,8 +358,25 @@ class KnownFailures:
 
 
 def _need_hypothesis() -> None:
-    if find_spec("hypothesis") is None:
-        raise UsageError("verify needs hypothesis: pip install 'kvoffload[verify]'")
+    try:
+        import_module("hypothesis")
+    except ModuleNotFoundError as error:
+        if error.name == "hypothesis":
+            raise UsageError("verify needs hypothesis: pip install 'kvoffload[verify]'") from error
+        raise _broken_hypothesis(error) from error
+    except KeyboardInterrupt:
+        raise
+    # What is installed there may be damaged in any way.
+    except BaseException as error:
+        raise _broken_hypothesis(error) from error
+
+
+def _broken_hypothesis(error: BaseException) -> UsageError:
+    from stateful_models.loading import describe
+
+    return UsageError(
+        f"verify needs hypothesis, which is installed and cannot be imported: {describe(error)}"
+    )
 
 
 def _check_globs(option: str, globs: Sequence[str]) -> None:

@@ -39,7 +39,8 @@ class Breach:
     """A demand that was broken: `kind` says which of the clause's, `message` how.
 
     `program` shows it where one does, `expected` and `seen` in words where they say more than the
-    message. `programs` is how many the trial had run when it was found.
+    message. `programs` is how many the trial had run when it was found. `replayed` is the program
+    that its engine finds it with again, where that is not the one that is shown.
     """
 
     clause: str
@@ -52,6 +53,7 @@ class Breach:
     programs: int = 0
     invariant: str = ""
     promise: str = ""
+    replayed: Program | None = None
 
 
 Demand: TypeAlias = "tuple[str, Kind | None]"
@@ -252,10 +254,15 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
 
 
 class AnyEngine(ABC):
-    """One way of trying a subject. `name` is how reports call it, `clauses` what it judges."""
+    """One way of trying a subject. `name` is how reports call it, `clauses` what it judges.
+
+    One that `compares` holds runs of a program against each other, or against what no invariant is
+    told: what it finds no single judged run would show, and its `broken_by` finds it again.
+    """
 
     name: ClassVar[str]
     clauses: ClassVar[tuple[str, ...]]
+    compares: ClassVar[bool] = False
 
     def paced(
         self, trial: Trial[DriverT, MakeT, RunT], things: Iterable[Program]
@@ -277,3 +284,7 @@ class Engine(AnyEngine):
     @abstractmethod
     def run(self, trial: PolicyTrial[P]) -> None:
         """Try the policy, and report to the trial."""
+
+    def broken_by(self, trial: PolicyTrial[P], program: Program) -> Breach | None:
+        """How the program breaks what one that `compares` judges; None if it does not."""
+        return None

@@ -107,6 +107,7 @@ class Law(Engine):
     `situation` is what must come about for it to be tried.
     """
 
+    compares: ClassVar[bool] = True
     clause: ClassVar[str]
     kind: ClassVar[Kind | None]
     situation: ClassVar[str]
@@ -157,6 +158,7 @@ class Law(Engine):
         if trial.reach[self.situation] > reached:
             trial.tried.add(self.clause)
 
+    @override
     def broken_by(self, trial: PolicyTrial[P], program: Program, times: int = 2) -> Breach | None:
         """The breach that the program shows, if it shows the same as often as that."""
         for number, comparison in enumerate(self.comparisons(trial, program)):
@@ -197,7 +199,8 @@ class Law(Engine):
     def _show(self, trial: PolicyTrial[P], breach: Breach) -> None:
         kept = trial.breaches[breach.clause, breach.kind]
         if kept.program is not None:
-            shown = evolve(kept, program=self.shown(trial, kept.program))
+            program = self.shown(trial, kept.program)
+            shown = evolve(kept, program=program, replayed=kept.program)
             trial.breaches[breach.clause, breach.kind] = shown
 
 

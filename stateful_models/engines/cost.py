@@ -310,6 +310,7 @@ class Cost(Engine):
 
     name: ClassVar[str] = "cost"
     clauses: ClassVar[tuple[str, ...]] = ("POL-8",)
+    compares: ClassVar[bool] = True
 
     @override
     def run(self, trial: PolicyTrial[P]) -> None:
@@ -362,6 +363,16 @@ class Cost(Engine):
         )
         return False
 
+    @override
+    def broken_by(self, trial: PolicyTrial[P], program: Program) -> Breach | None:
+        return self._over(trial, program, count_keys=self._can_count_keys(trial))
+
+    def _over(self, trial: PolicyTrial[P], program: Program, *, count_keys: bool) -> Breach | None:
+        broken = bill(trial, program, count_keys=count_keys).broken
+        if broken is None:
+            return None
+        return Breach("POL-8", Kind.CLAIM, broken, self.name, program)
+
     def _report(
         self,
         trial: PolicyTrial[P],
@@ -372,10 +383,7 @@ class Cost(Engine):
         """Report a breach, at the smallest capacity that shows it."""
 
         def recheck(program: Program) -> Breach | None:
-            broken = bill(trial, program, count_keys=count_keys).broken
-            if broken is None:
-                return None
-            return Breach("POL-8", Kind.CLAIM, broken, self.name, program)
+            return self._over(trial, program, count_keys=count_keys)
 
         smaller = SMALLEST
         while smaller < capacity:

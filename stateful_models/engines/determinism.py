@@ -46,6 +46,7 @@ class Determinism(Engine):
 
     name: ClassVar[str] = DETERMINISM
     clauses: ClassVar[tuple[str, ...]] = ("POL-5",)
+    compares: ClassVar[bool] = True
 
     def __init__(self, look: Look = lambda: lambda: (), durations: tuple[float, ...] = ()) -> None:
         super().__init__()
@@ -65,6 +66,16 @@ class Determinism(Engine):
                 if breach is not None:
                     self._report(trial, program, breach, broken_by)
                     return
+
+    @override
+    def broken_by(self, trial: PolicyTrial[P], program: Program) -> Breach | None:
+        attempts = (
+            broken_by(trial, program)
+            for broken_by in (self._again, self._beside)
+            # Chance, or what earlier runs left, may have it come out the same.
+            for _ in range(TIMES_AGAIN)
+        )
+        return next((found for found in attempts if found is not None), None)
 
     def _report(
         self,

@@ -51,7 +51,7 @@ class FaultyPolicies(Law):
         return run.program
 
     @override
-    def broken(self, trial: ManagerTrial[M], program: Program) -> Breach | None:
+    def broken_by(self, trial: ManagerTrial[M], program: Program) -> Breach | None:
         settings = program.settings
         run = trial.run(program)
         if settings is None or run.fault is None or not run.fault.times:

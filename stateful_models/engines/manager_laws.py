@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import ClassVar, Final, NamedTuple, TypeVar
@@ -16,6 +17,7 @@ from stateful_models.engines.base import Breach, Recheck
 from stateful_models.engines.manager_drawing import ManagerScheduler
 from stateful_models.engines.manager_runs import ManagerRun, options_of
 from stateful_models.engines.managers import ManagerEngine, ManagerTrial
+from stateful_models.engines.samples import MAX_HANGING
 from stateful_models.invariants.events import BACKLOG_FLOOR, BACKLOG_PER_SLOT
 from stateful_models.programs import ManagerSettings, Program, keys
 from stateful_models.steps import Loaded, Result, Step, Stored
@@ -32,23 +34,30 @@ _BACKLOG_OFFERS: Final = (BACKLOG_PER_SLOT * _BACKLOG_CHUNKS + BACKLOG_FLOOR) //
 class Law(ManagerEngine):
     """Holds `level.laws` programs of hosts that make no mistakes against one law."""
 
+    compares: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hung = 0
+
     @override
     def run(self, trial: ManagerTrial[M]) -> None:
         count = trial.level.laws
         until = trial.now() + trial.level.patience_s
+        hung_before = self._hung
         for number in range(count):
             trial.on_progress(self.name, number / count)
-            if trial.now() > until:
+            if trial.now() > until or self._hung - hung_before >= MAX_HANGING:
                 trial.note(f"{self.name}: cut after {number} of {count} programs")
                 break
             program = self.draw(trial, Random(f"{trial.seed} {self.name} {number}"))
-            breach = self.broken(trial, program)
+            breach = self.broken_by(trial, program)
             if breach is not None:
                 trial.found(breach, self._recheck(trial))
         trial.has_tried(self.clauses)
 
     def _recheck(self, trial: ManagerTrial[M]) -> Recheck:
-        return lambda program: self.broken(trial, program)
+        return lambda program: self.broken_by(trial, program)
 
     def draw(self, trial: ManagerTrial[M], chance: Random) -> Program:
         """A program that may break the law."""
@@ -61,15 +70,17 @@ class Law(ManagerEngine):
         scheduler = ManagerScheduler(chance, run)
         scheduler.play(chance.randint(5, trial.level.length))
         self.go_on(run, scheduler, chance)
+        # Nothing judges it, so that this is all that can be found.
+        self._hung += bool(run.violations)
         return run.program
 
     def go_on(self, run: ManagerRun[M], scheduler: ManagerScheduler[M], chance: Random) -> None:
         """What more the program takes; by default that everything ends."""
         scheduler.drain()
 
-    def broken(self, trial: ManagerTrial[M], program: Program) -> Breach | None:
-        """How the program breaks the law, None if it does not."""
-        raise NotImplementedError
+    @override
+    @abstractmethod
+    def broken_by(self, trial: ManagerTrial[M], program: Program) -> Breach | None: ...
 
 
 class SameTwice(Law):
@@ -79,7 +90,7 @@ class SameTwice(Law):
     clauses: ClassVar[tuple[str, ...]] = ("POL-5",)
 
     @override
-    def broken(self, trial: ManagerTrial[M], program: Program) -> Breach | None:
+    def broken_by(self, trial: ManagerTrial[M], program: Program) -> Breach | None:
         first, second = played(trial, program), played(trial, program)
         for number, (one, other) in enumerate(zip(first.played, second.played, strict=False)):
             before = [_answer(step) for step in one.steps]
@@ -114,7 +125,7 @@ class AsNew(Law):
         run.play(op.GetStats())
 
     @override
-    def broken(self, trial: ManagerTrial[M], program: Program) -> Breach | None:
+    def broken_by(self, trial: ManagerTrial[M], program: Program) -> Breach | None:
         run = played(trial, program)
         for place, step, other in _beside_a_new_one(trial, run):
             if _answer(step) != _answer(other):
@@ -147,7 +158,7 @@ class FreeAgain(Law):
         """Nothing: the last offer is made by the law."""
 
     @override
-    def broken(self, trial: ManagerTrial[M], program: Program) -> Breach | None:
+    def broken_by(self, trial: ManagerTrial[M], program: Program) -> Breach | None:
         run = played(trial, program)
         if run.over or not self._refuses(run):
             return None
@@ -165,14 +176,17 @@ class FreeAgain(Law):
         )
 
     def _refuses(self, run: ManagerRun[M]) -> bool:
-        run.settle()
         fresh = keys(" ".join(f"new{number}" for number in range(run.capacity)))
-        steps = [
-            run.host.play(op.PrepareStore("last", fresh))
-            for _ in range(max(1, run.settings.store_threshold))
-        ]
+        steps: list[Step | None] = [None]
+
+        def offer() -> None:
+            run.settle()
+            for _ in range(max(1, run.settings.store_threshold)):
+                steps.append(run.host.play(op.PrepareStore("last", fresh)))
+
+        run.guard(offer)
         last = steps[-1]
-        return last is not None and last.result is None and last.error is None
+        return not run.over and last is not None and last.result is None and last.error is None
 
 
 class Undrained(ManagerEngine):

@@ -25,7 +25,8 @@ from stateful_models.engines.runs import GOES_ON, PLAIN, Played, Surroundings
 from stateful_models.faulty_policies import Fault, faulty
 from stateful_models.hosting import HostState
 from stateful_models.invariants import Invariant, manager_invariants
-from stateful_models.judge import Judge, Violation
+from stateful_models.invariants.refusals import CLAUSE_OF
+from stateful_models.judge import InvariantFailedError, Judge, Violation
 from stateful_models.manager_drivers import ManagerCapabilities, ManagerDriver, ManagerOptions
 from stateful_models.manager_hosting import ManagerHost
 from stateful_models.policy_tap import Tap
@@ -33,6 +34,7 @@ from stateful_models.programs import HostOperation, ManagerSettings, Program, ke
 from stateful_models.reach import Reach
 from stateful_models.steps import Result, Step
 from stateful_models.subjects import Contexts, ManagerSubject
+from stateful_models.trial.hang import DidNotReturn
 
 M = TypeVar("M", bound=OffloadingManager)
 
@@ -60,6 +62,17 @@ _AGREEING: Final = frozenset(
 )
 """Clauses after whose breach the books of host and manager still agree, if it was none of safety;
 what is wrong is what was announced, counted, told to the policy or left out."""
+
+_HANGING: Final[Mapping[type[op.Operation], str]] = {
+    **CLAUSE_OF,
+    op.PrepareLoad: "LOAD-2",
+    op.CompleteLoad: "PIN-1",
+    op.CompleteStore: "DONE-1",
+    op.TakeEvents: "EVT-1",
+    op.TakeFirstEvent: "EVT-1",
+}
+"""The clause that a call breaks when it does not return: the one that asks what it is there for,
+which nobody sees happen."""
 
 
 class _OverError(Exception):
@@ -135,6 +148,9 @@ class ManagerRun(Generic[M]):
         self.over: bool = False
         self.reach: Reach = Reach() if reach is None else reach
         self._predictions = predictions
+        self._surroundings = surroundings
+        self._calling: op.Operation = op.GetStats()
+        self._judging = False
         self._steps: list[Step] = []
         self._named: dict[OffloadKey, None] = {}
         self._situations = Situations(
@@ -168,7 +184,7 @@ class ManagerRun(Generic[M]):
             return False
         self._named.update((key, None) for key in keys_of(operation) if len(key) >= MIN_KEY_BYTES)
         self._steps = []
-        self._guarded(lambda: self._play_one(operation))
+        self.guard(lambda: self._play_one(operation))
         self.played.append(Played(operation, tuple(self._steps), self.state))
         return not self.over
 
@@ -178,7 +194,7 @@ class ManagerRun(Generic[M]):
             return
         last = self.played[-1]
         self._steps = list(last.steps)
-        self._guarded(self._finish)
+        self.guard(self._finish)
         self.played[-1] = Played(last.operation, tuple(self._steps), self.state)
 
     def settle(self) -> None:
@@ -187,11 +203,35 @@ class ManagerRun(Generic[M]):
             pass
         self._situations.note_settled()
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def guard(self, act: Callable[[], None]) -> None:
+        """Do something with the run, which is over if that fails or a call does not return."""
         try:
-            act()
+            with self._surroundings.limit():
+                act()
         except _OverError:
             self.over = True
+        except DidNotReturn as hanging:
+            self._hang(hanging)
+
+    def _hang(self, hanging: DidNotReturn) -> None:
+        self.over = True
+        operation = self._calling
+        if self._judging:
+            raise InvariantFailedError(f"judging {operation.verb} {hanging}") from hanging
+        number = max((step.number for step in (*self.steps, *self._steps)), default=0) + 1
+        step = Step(number, operation, None, hanging)
+        self._steps.append(step)
+        clause = _HANGING.get(type(operation), "SPECS-3")
+        self.violations.append(
+            Violation(
+                clause,
+                f"{operation.verb} {hanging}",
+                step.number,
+                (str(step),),
+                promise=CLAUSES[clause].sentence,
+                kind=CLAUSES[clause].kind,
+            )
+        )
 
     def _play_one(self, operation: HostOperation) -> None:
         self.host.play(operation)
@@ -218,12 +258,15 @@ class ManagerRun(Generic[M]):
     def _perform(self, operation: op.Operation) -> Step:
         # What a call meets is only known before it is written down.
         before = self._situations.before(operation)
+        self._calling = operation
         step = self.subject.perform(operation)
         self._steps.append(step)
+        self._judging = True
         found = self.judge.judge(step)
         # What a look-up answers is held against the books already, and changes nothing.
         if self._predictions is not None and type(operation) is not op.Lookup:
             found = found or self._predictions.judge(step)
+        self._judging = False
         self._situations.note(step, before)
         if self.fault is not None and isinstance(step.error, PolicyContractError):
             # This much is the policy's doing, and the manager says so.

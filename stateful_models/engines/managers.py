@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from kvoffload import OffloadingManager
 from stateful_models.contract import Profile
-from stateful_models.engines.base import AnyEngine, Trial
+from stateful_models.engines.base import AnyEngine, Breach, Trial
 from stateful_models.engines.manager_drawing import (
     MANAGER_CAPACITIES,
     ManagerScheduler,
@@ -240,6 +240,10 @@ class ManagerEngine(AnyEngine):
     @abstractmethod
     def run(self, trial: ManagerTrial[M]) -> None:
         """Try the manager, and report to the trial."""
+
+    def broken_by(self, trial: ManagerTrial[M], program: Program) -> Breach | None:
+        """How the program breaks what one that `compares` judges; None if it does not."""
+        return None
 
 
 SHARE: Final = 2

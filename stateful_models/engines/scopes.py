@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from stateful_models.capabilities import Capabilities
 from stateful_models.invariants import manager_invariants, policy_invariants
 from stateful_models.invariants.unjudged import UNJUDGED
+from stateful_models.pages import CLAUSES_JUDGED
 
 _CLAIMING = (Capabilities(lru=True), Capabilities(arc=True), Capabilities(tail_first=True))
 
@@ -20,6 +21,7 @@ def checks_by_clause() -> Mapping[str, tuple[str, ...]]:
     for claims in _CLAIMING:
         of_policies = policy_invariants(claims, 1)
         judges += [(f"invariant {type(one).__name__}", one.clauses) for one in of_policies]
+    judges.append(("trial of page mappings", CLAUSES_JUDGED))
     # Where it is not installed, engines cannot run either.
     if find_spec("hypothesis") is not None:
         from stateful_models.engines.suites import manager_engines, policy_engines

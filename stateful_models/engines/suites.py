@@ -71,3 +71,13 @@ def manager_engines(durations: Sequence[float] = ()) -> list[ManagerEngine]:
         Undrained(),
         FaultyPolicies(),
     ]
+
+
+def policy_law(name: str) -> Engine | None:
+    """The engine of this name, if it is one that compares."""
+    return next((one for one in policy_engines() if one.compares and one.name == name), None)
+
+
+def manager_law(name: str) -> ManagerEngine | None:
+    """The engine of this name, if it is one that compares."""
+    return next((one for one in manager_engines() if one.compares and one.name == name), None)

@@ -158,6 +158,7 @@ class Wrapper(Engine):
 
     name: ClassVar[str] = "wrapper"
     clauses: ClassVar[tuple[str, ...]] = Arrivals.clauses
+    compares: ClassVar[bool] = True
 
     def __init__(self, durations: tuple[float, ...] = ()) -> None:
         super().__init__()
@@ -185,6 +186,19 @@ class Wrapper(Engine):
                 trial.reach.note("failure inside a wrapper")
                 if self._report(trial, program, RecordingPolicy(program.capacity, fault), fault):
                     return
+
+    @override
+    def broken_by(self, trial: PolicyTrial[P], program: Program) -> Breach | None:
+        inside = RecordingPolicy(program.capacity)
+        breach = self._broken_by(trial, program, inside)
+        faults = (
+            Fault(method, number)
+            for method in METHODS
+            for number in range(1, inside.counts[method] + 1)
+        )
+        while breach is None and (fault := next(faults, None)) is not None:
+            breach = self._broken_by(trial, program, RecordingPolicy(program.capacity, fault))
+        return breach
 
     def _report(
         self,

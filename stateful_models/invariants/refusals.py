@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar, Final
 
 from kvoffload.errors import (
     InvalidKeyError,
@@ -37,7 +37,7 @@ from stateful_models.operations import (
 )
 from stateful_models.steps import Step
 
-_CLAUSE_OF: dict[type[Operation], str] = {
+CLAUSE_OF: Final[Mapping[type[Operation], str]] = {
     NewRequest: "REQ-3",
     Lookup: "LOOK-1",
     PrepareLoad: "LOAD-1",
@@ -69,7 +69,7 @@ class Refusals(Invariant[Account]):
     """Each call's own clause, KEY-2, and STORE-10 with the clause that a policy broke."""
 
     clauses: ClassVar[tuple[str, ...]] = (
-        *dict.fromkeys(_CLAUSE_OF.values()),
+        *dict.fromkeys(CLAUSE_OF.values()),
         "DONE-4",
         "KEY-2",
         "STORE-10",
@@ -117,7 +117,7 @@ class Refusals(Invariant[Account]):
         elif _justified(operation, books) or self._is_over(operation):
             pass
         else:
-            yield Finding(_CLAUSE_OF.get(type(operation), "SPECS-3"), said)
+            yield Finding(CLAUSE_OF.get(type(operation), "SPECS-3"), said)
 
     def _is_over(self, operation: Operation) -> bool:
         """Whether it prepares something for a finished request, which may be refused (FIN-2)."""

@@ -6,6 +6,8 @@ import gzip
 import io
 import os
 from collections.abc import Iterable
+from contextlib import suppress
+from errno import EIO
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final, Protocol
@@ -35,6 +37,9 @@ class CallLog:
 
     Made by `to`, and given to `watch` among the `observers`. Lines are buffered: `flush` writes
     out what there is, `close` ends the log. What is called after that is not written.
+
+    Where a line cannot be written, for want of room or memory, the log ends before it or in the
+    middle of it: what would follow a gap could not be judged.
     """
 
     def __init__(
@@ -55,6 +60,9 @@ class CallLog:
         self._encode = msgspec.json.Encoder().encode
         self._setup: Setup | None = None
         self._closed = False
+        # A line failed; `torn`: while it was being written, so that the buffers are in doubt.
+        self._ended = False
+        self._torn = False
 
     @classmethod
     def to(
@@ -92,22 +100,32 @@ class CallLog:
         if self._setup is not None:
             raise LogInUseError("a call log is for one subject, and this one has its subject")
         self._setup = setup
-        self._write(header_of(setup, self._names, self._host, hints=self._hints))
+        try:
+            self._write(header_of(setup, self._names, self._host, hints=self._hints))
+        except BaseException:
+            self._ended = True
+            raise
 
     def observe(self, step: Step) -> None:
         """Write a line. Raises NotLoggableError for what no host calls on such a subject."""
-        if self._closed:
+        if self._closed or self._ended:
             return
-        line = self._line_of(step)
-        if step.error is not None:
-            requests = _requests_of(step.operation)
-            line.error = error_line(step.error, self._names, requests, quotes=self._hints)
-        line.generation, line.stale_completions = step.visible
-        self._write(line)
+        try:
+            line = self._line_of(step)
+            if step.error is not None:
+                requests = _requests_of(step.operation)
+                line.error = error_line(step.error, self._names, requests, quotes=self._hints)
+            line.generation, line.stale_completions = step.visible
+            self._write(line)
+        except NotLoggableError:
+            raise
+        except BaseException:
+            self._ended = True
+            raise
 
     def flush(self) -> None:
         """Write out what is buffered: a process that is killed after this has lost nothing."""
-        if not self._closed:
+        if not (self._closed or self._torn):
             for file in (self._file, *(self._below or ())):
                 file.flush()
 
@@ -117,9 +135,16 @@ class CallLog:
             return
         self.flush()
         self._closed = True
-        if self._below is not None:
-            for file in (self._file, *self._below):
-                file.close()
+        if self._below is None:
+            return
+        if self._torn:
+            # From below: what is written twice into a compressed stream spoils what is before it.
+            for file in (*reversed(self._below), self._file):
+                with suppress(Exception):
+                    file.close()
+            return
+        for file in (self._file, *self._below):
+            file.close()
 
     def __enter__(self) -> CallLog:
         return self
@@ -146,7 +171,17 @@ class CallLog:
         return line
 
     def _write(self, line: msgspec.Struct) -> None:
-        self._file.write(self._encode(line) + b"\n")
+        data = self._encode(line) + b"\n"
+        try:
+            # A file without a buffer may take a part of it.
+            while data:
+                written = self._file.write(data)
+                if not written:
+                    raise OSError(EIO, "nothing of a line was written")
+                data = data[written:]
+        except BaseException:
+            self._torn = True
+            raise
 
 
 def _requests_of(operation: Operation) -> Iterable[RequestId]:

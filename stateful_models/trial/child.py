@@ -33,7 +33,12 @@ from stateful_models.invariants import Finding, Invariant, PolicyBooks, policy_i
 from stateful_models.invariants.base import Books
 from stateful_models.judge import InvariantFailedError
 from stateful_models.loading import TargetError, describe, find, find_class
-from stateful_models.manager_drivers import REFERENCE, ManagerDriver, ManagerOptions
+from stateful_models.manager_drivers import (
+    OWN_MANAGERS,
+    ManagerDriver,
+    ManagerOptions,
+    registered_manager,
+)
 from stateful_models.operations import (
     AdvanceClock,
     HostEvent,
@@ -73,8 +78,6 @@ CALL_PATIENCE_S: Final = 1.0
 """Real seconds after which one operation counts as one that does not return."""
 PROGRESS_S: Final = 0.2
 SAMPLE_CAPACITY: Final = 4
-OWN_MANAGERS: Final = ("cpu", "CPUOffloadingManager", "kvoffload:CPUOffloadingManager")
-"""How the manager of this project is named."""
 POLICY_CALLS: Final = (PolicyOperation, NewRequest, SetPositions, AdvanceClock, HostEvent)
 MANAGER_CALLS: Final = (ManagerOperation, AdvanceClock, HostEvent)
 """Of what an invariant of each kind of subject can be told."""
@@ -250,9 +253,9 @@ def find_manager_driver(request: Request) -> ManagerDriver[OffloadingManager]:
     """The driver of the manager that a request is about. Raises TargetError."""
     target = request.target
     own = target in OWN_MANAGERS
-    make: Callable[..., OffloadingManager] = CPUOffloadingManager if own else _callable(target)
     if own and request.driver is None:
-        return ManagerDriver(make, request.arguments, capabilities=REFERENCE)
+        return registered_manager(target, request.arguments)
+    make: Callable[..., OffloadingManager] = CPUOffloadingManager if own else _callable(target)
     return _driven(request, make, ManagerDriver)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey
 from stateful_models import operations as op
@@ -27,8 +27,21 @@ class _EngineDiedError(Exception):
     """The scheduler step raised, and with it the engine."""
 
 
-class _DamageError(Exception):
-    """Nothing was raised, and something is wrong for good."""
+class DamageError(Exception):
+    """What becomes of the engine, in words, where the scheduler has to deal with it."""
+
+
+def dies_of(error: BaseException, calling: str) -> str:
+    """What becomes of an engine when a call raises."""
+    return (
+        f"{type(error).__name__} comes out of {calling}: nothing catches it, the scheduler step "
+        "dies with it"
+    )
+
+
+def stands_still(calling: str) -> str:
+    """What becomes of an engine when a call does not return."""
+    return f"{calling} does not return, and the scheduler stands still for good"
 
 
 def consequence(
@@ -36,9 +49,10 @@ def consequence(
     program: Program,
     surroundings: Surroundings = PLAIN,
     *,
+    clause: str = "",
     safety: bool = False,
 ) -> str:
-    """What happens in vLLM 0.33 when a scheduler does this, in words.
+    """What happens in vLLM 0.33 when a scheduler does this under a policy that breaks `clause`.
 
     `safety`: what is broken is a demand of safety, so that what does not show yet will.
     """
@@ -54,16 +68,26 @@ def consequence(
                 manager.play(operation)
                 manager.look_for_damage()
         except DidNotReturn:
-            return f"{manager.calling} does not return, and the scheduler stands still for good"
-        except (_EngineDiedError, _DamageError) as told:
+            return stands_still(manager.calling)
+        except (_EngineDiedError, DamageError) as told:
             return str(told)
         # Out of a hook, whatever it is, it goes through the scheduler's step.
         except (Exception, SystemExit) as error:
-            return (
-                f"{type(error).__name__} comes out of {manager.calling}: nothing catches it, the "
-                "scheduler step dies with it"
-            )
-    return manager.in_the_end(safety=safety)
+            return dies_of(error, manager.calling)
+    return manager.in_the_end(clause, safety=safety)
+
+
+def quiet_consequence(clause: str) -> str:
+    """What becomes of an engine where nothing breaks that a program would show; "" if not known."""
+    return _QUIET.get(clause, "")
+
+
+_QUIET: Final = {
+    "POL-4": "memory fills with every key that passes, until the process of the engine is ended",
+    "POL-5": "nothing breaks: which chunks go cannot be foretold, and no run be repeated",
+    "POL-8": "nothing breaks: the scheduler step waits for the eviction, the longer the more there "
+    "is to go through",
+}
 
 
 class _Believer(Generic[P]):
@@ -132,7 +156,7 @@ class _Believer(Generic[P]):
                 pass
 
     def look_for_damage(self) -> None:
-        """Raise _DamageError if two keys are found in one slot."""
+        """Raise DamageError if two keys are found in one slot."""
         owners: dict[int, OffloadKey] = {}
         for key in self._universe:
             chunk = self._get(key)
@@ -140,12 +164,12 @@ class _Believer(Generic[P]):
                 continue
             other = owners.setdefault(chunk.chunk_id, key)
             if other != key:
-                raise _DamageError(
+                raise DamageError(
                     f"{key_text(other)} and {key_text(key)} share slot {chunk.chunk_id}, and "
                     "nothing is said: whoever loads one may read the bytes of the other"
                 )
 
-    def in_the_end(self, *, safety: bool) -> str:
+    def in_the_end(self, clause: str, *, safety: bool) -> str:
         """What is left, when nothing was raised and nothing is shared."""
         found = {chunk.chunk_id for key in self._universe if (chunk := self._get(key))}
         lost = set(range(self._allocated)) - set(self._free) - found
@@ -159,7 +183,9 @@ class _Believer(Generic[P]):
             )
         if self._refused:
             return "the store is dropped although there was room: hits are lost, nothing breaks"
-        return "nothing breaks at once: other choices are made than promised, and hits are lost"
+        return quiet_consequence(clause) or (
+            "nothing breaks at once: other choices are made than promised, and hits are lost"
+        )
 
     def _get(self, key: OffloadKey) -> ChunkStatus | None:
         self.calling = "get"
@@ -198,7 +224,9 @@ class _Believer(Generic[P]):
                 self._policy, lacking, set(keys), self._contexts.of(request)
             )
             if evicted is None:
-                self._refused = True
+                offered = (chunk for chunk in chunks.values() if chunk is not None)
+                idle = self._num_evictable - sum(chunk.ref_cnt == 0 for chunk in offered)
+                self._refused = self._refused or lacking <= idle
                 return
             self._take_back(evicted, keys)
         slots = self._allocate(len(new))
@@ -209,7 +237,7 @@ class _Believer(Generic[P]):
             )
         for key, slot in zip(new, slots, strict=True):
             if slot in self._writing:
-                raise _DamageError(
+                raise DamageError(
                     f"nothing is said, and two stores write slot {slot}: those of "
                     f"{key_text(self._writing[slot])} and {key_text(key)}"
                 )
@@ -225,13 +253,13 @@ class _Believer(Generic[P]):
             raise _EngineDiedError("AssertionError in prepare_store (idle chunks below 0): it dies")
         for key, chunk in pairs:
             if self._pins[key]:
-                raise _DamageError(
+                raise DamageError(
                     f"slot {chunk.chunk_id} is given away while {key_text(key)} is read from it: "
                     "wrong bytes, and an AssertionError when the load completes"
                 )
             self._free.append(chunk.chunk_id)
             if key in offer:
-                raise _DamageError(f"{key_text(key)}, which the request offered, is gone")
+                raise DamageError(f"{key_text(key)}, which the request offered, is gone")
 
     def _allocate(self, count: int) -> list[int]:
         fresh = list(range(self._allocated, min(self._capacity, self._allocated + count)))

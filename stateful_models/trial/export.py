@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+from stateful_models.trial.pasting import KIT, kit_imports, trial_options
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
 
 _CONTRACT = '''
@@ -25,6 +26,7 @@ def export_tests(reports: Iterable[Report]) -> str:
     tried = [report for report in reports if report.verdict is not Outcome.UNTRIED]
     imports = {"import pytest"}
     own: list[str] = []
+    used = {"verdict_on"}
     bodies: list[str] = []
     names: Counter[str] = Counter()
     for report in tried:
@@ -33,26 +35,32 @@ def export_tests(reports: Iterable[Report]) -> str:
         if names[name] > 1:
             name = f"{name}_{names[name]}"
         for clause in report.convictions:
-            lines, body = _parts(clause)
+            lines, named, body = _parts(clause)
             own += [line for line in lines if line not in own]
+            used.update(named)
             if body:
                 bodies.append(body.replace("def test_", f"def test_{name}_", 1))
         bodies.append(_contract(report, name))
-    used = ["verdict_on"] if not any("check_policy" in body for body in bodies) else _NAMES
-    kit = f"from stateful_models.checking import {', '.join(used)}"
     head = '"""The contract of KV-cache offloading, as tests."""\n\n'
-    packages = "\n".join([*sorted(imports), "", *(line for line in own if line != kit)])
-    return f"{head}{packages.rstrip()}\n{kit}\n{''.join(bodies)}"
+    packages = "\n".join([*sorted(imports), "", *own]).rstrip()
+    kit = "\n".join(kit_imports(sorted(used)))
+    return f"{head}{packages}\n{kit}\n{''.join(bodies)}"
 
 
-_NAMES = ["check_policy", "keys", "op", "verdict_on"]
-
-
-def _parts(clause: ClauseVerdict) -> tuple[list[str], str]:
-    """The imports of a conviction's test, and the test."""
+def _parts(clause: ClauseVerdict) -> tuple[list[str], list[str], str]:
+    """Of a conviction's test: its imports, what it uses of the kit, and the test."""
     head, _, body = clause.test.partition("\n\n\n")
-    lines = [line for line in head.splitlines() if "stateful_models.checking" not in line]
-    return lines, f"\n\n{body}\n" if body else ""
+    lines: list[str] = []
+    used: list[str] = []
+    for line in head.splitlines():
+        if line.startswith(_KIT):
+            used += line.removeprefix(_KIT).split(", ")
+        else:
+            lines.append(line)
+    return lines, used, f"\n\n{body}\n" if body else ""
+
+
+_KIT = f"from {KIT} import "
 
 
 def _contract(report: Report, name: str) -> str:
@@ -65,23 +73,8 @@ def _contract(report: Report, name: str) -> str:
         clauses=clauses,
         name=name,
         target=report.target,
-        options="".join(f"        {name}={value!r},\n" for name, value in _options(report)),
+        options="".join(f"        {name}={value!r},\n" for name, value in trial_options(report)),
     )
-
-
-def _options(report: Report) -> Iterator[tuple[str, object]]:
-    """How the trial was held, as far as it was not by default."""
-    if report.driver is not None:
-        yield "driver", report.driver
-    if report.invariants:
-        yield "invariants", list(report.invariants)
-    if report.arguments:
-        yield "arguments", dict(report.arguments)
-    if report.manager:
-        yield "manager", True
-    yield "profile", report.profile
-    yield "level", report.level
-    yield "seed", report.seed
 
 
 def _name(report: Report) -> str:

@@ -6,8 +6,10 @@ that loops in C, or that discards every exception, is left to the watchdog of th
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+from pathlib import Path
 from time import monotonic
 from types import FrameType, TracebackType
 from typing import Final
@@ -16,6 +18,7 @@ from kvoffload.errors import InvalidValueError
 
 __all__ = ["DidNotReturn", "time_limit"]
 
+_KIT: Final = f"{Path(__file__).parent}{os.sep}"
 AGAIN_S: Final = 0.05
 """How soon the limit strikes again, should what it raised have been discarded."""
 
@@ -86,6 +89,11 @@ class time_limit:  # noqa: N801 - reads as a statement, as contextlib's do
         if not self._active or (frame is not None and frame.f_code in own):
             return
         self.fired += 1
+        # Whoever watches the lines of a target is not what it hangs in.
+        outside = frame
+        while outside is not None and outside.f_code.co_filename.startswith(_KIT):
+            outside = outside.f_back
+        frame = outside or frame
         if frame is not None:
             self._place = (
                 f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"

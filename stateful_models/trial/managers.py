@@ -10,7 +10,10 @@ from stateful_models.engines.base import Breach
 from stateful_models.engines.manager_runs import MakeManagerInvariants
 from stateful_models.engines.managers import MANAGER_SITUATIONS, ManagerEngine, ManagerTrial
 from stateful_models.engines.runs import PLAIN, Surroundings
+from stateful_models.engines.suites import manager_law
 from stateful_models.manager_drivers import ManagerDriver
+from stateful_models.trial.manager_consequences import manager_consequence, quiet_consequence
+from stateful_models.trial.pasting import program_test, verdict_test
 from stateful_models.trial.reports import Observed, OwnPromise, Reporter, Shown
 from stateful_models.trial.request import Request
 from stateful_models.trial.scope import Scope
@@ -57,11 +60,15 @@ def try_manager(
     def show(breach: Breach) -> Shown:
         program = breach.program
         if program is None:
-            return Shown()
+            return Shown((), quiet_consequence(breach.clause), _test(trial, request, breach))
         run = trial.run(program)
         shown = any(found.clause == breach.clause for found in run.violations)
         lines = program_lines(run.played, run.violations) if shown else plain_lines(program)
-        return Shown((*_settings_line(breach), *lines))
+        return Shown(
+            (*_settings_line(breach), *lines),
+            manager_consequence(driver, program, trial.surroundings, clause=breach.clause),
+            _test(trial, request, breach),
+        )
 
     reporter = Reporter(
         request=request,
@@ -79,4 +86,28 @@ def _settings_line(breach: Breach) -> tuple[str, ...]:
     program = breach.program
     if program is None or program.settings is None:
         return ()
-    return (f"     {program.capacity} chunks, {program.settings}",)
+    chunks = "1 chunk" if program.capacity == 1 else f"{program.capacity} chunks"
+    watched = ", every key looked up after each operation" if program.watchful else ""
+    return (f"     {chunks}, {program.settings}{watched}",)
+
+
+def _test(trial: ManagerTrial[M], request: Request, breach: Breach) -> str:
+    """A test that fails where no clock is virtual: of the program, if it shows it there too."""
+    program = breach.program
+    if program is not None:
+        law = manager_law(breach.engine)
+        plain = ManagerTrial(
+            trial.driver,
+            trial.make_invariants,
+            capabilities=trial.capabilities,
+            surroundings=Surroundings(patience_s=trial.surroundings.patience_s),
+        )
+        if law is not None:
+            shows = law.broken_by(plain, program) is not None
+        else:
+            shows = bool(plain.run(program).violations)
+        name = None if law is None else law.name
+        text = program_test(request, breach, program, law=name) if shows else ""
+        if text:
+            return text
+    return verdict_test(request, breach) if breach.clause in MANAGER_SCOPE else ""

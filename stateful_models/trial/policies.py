@@ -10,12 +10,14 @@ from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import Breach, Engine, PolicyTrial
 from stateful_models.engines.runs import PLAIN, MakeInvariants, Surroundings, run_program
-from stateful_models.trial.consequences import consequence
+from stateful_models.engines.suites import policy_law
+from stateful_models.trial.consequences import consequence, quiet_consequence
+from stateful_models.trial.pasting import program_test, verdict_test
 from stateful_models.trial.reports import Observed, OwnPromise, Reporter, Shown
 from stateful_models.trial.request import Request
 from stateful_models.trial.scope import POLICY_SCOPE, Scope
 from stateful_models.trial.verdicts import Report
-from stateful_models.trial.wording import plain_lines, policy_test_text, program_lines
+from stateful_models.trial.wording import plain_lines, program_lines
 
 P = TypeVar("P", bound=CachePolicy)
 
@@ -52,12 +54,14 @@ def try_policy(
     def not_applicable(scope: Scope) -> str:
         return scope.not_applicable(trial.capabilities)
 
-    named = {name.rpartition(":")[2]: name for name in request.invariants}
-
     def show(breach: Breach) -> Shown:
         program = breach.program
         if program is None:
-            return Shown()
+            grave = breach.kind is not Kind.ADVICE
+            return Shown(
+                consequence=quiet_consequence(breach.clause) if grave else "",
+                test=_test(trial, request, breach),
+            )
         run = run_program(driver, program, make_invariants, surroundings=surroundings)
         shown = any(found.clause == breach.clause for found in run.violations)
         lines = program_lines(run.played, run.violations) if shown else plain_lines(program)
@@ -65,12 +69,14 @@ def try_policy(
         watched = ", looked up after each operation" if program.watchful else ""
         return Shown(
             (f"     a cache of {chunks}{watched}", *lines),
-            consequence(driver, program, surroundings, safety=breach.kind is Kind.SAFETY),
-            policy_test_text(
-                breach.clause, request, program, breach.message, named.get(breach.invariant)
-            )
-            if shown
-            else "",
+            consequence(
+                driver,
+                program,
+                surroundings,
+                clause=breach.clause,
+                safety=breach.kind is Kind.SAFETY,
+            ),
+            _test(trial, request, breach),
         )
 
     reporter = Reporter(
@@ -83,3 +89,29 @@ def try_policy(
         own=own,
     )
     return reporter.report(host=driver.host.name, seconds=now() - begun)
+
+
+def _test(trial: PolicyTrial[P], request: Request, breach: Breach) -> str:
+    """A test that fails where no clock is virtual: of the program, if it shows it there too."""
+    program = breach.replayed or breach.program
+    if program is not None:
+        law = policy_law(breach.engine)
+        surroundings = Surroundings(patience_s=trial.surroundings.patience_s)
+        if law is not None:
+            plain = PolicyTrial(
+                trial.driver,
+                trial.make_invariants,
+                capabilities=trial.capabilities,
+                surroundings=surroundings,
+            )
+            shows = law.broken_by(plain, program) is not None
+        else:
+            run = run_program(
+                trial.driver, program, trial.make_invariants, surroundings=surroundings
+            )
+            shows = bool(run.violations)
+        name = None if law is None else law.name
+        text = program_test(request, breach, program, law=name) if shows else ""
+        if text:
+            return text
+    return verdict_test(request, breach) if breach.clause in POLICY_SCOPE else ""

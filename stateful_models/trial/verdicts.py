@@ -67,6 +67,11 @@ class ClauseVerdict:
     known: bool = False
     provisional: bool = False
 
+    @property
+    def broken(self) -> bool:
+        """Whether there is something that shows it broken, convicting or not."""
+        return self.verdict is Verdict.BROKEN
+
 
 @frozen(kw_only=True)
 class MethodReach:

@@ -1,0 +1,302 @@
+"""Tests to be pasted: a few lines that fail as the trial did, and pass once it is mended."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import PurePath
+from typing import Final, cast
+
+from attrs import fields, frozen
+
+from kvoffload import OffloadKey, TierFilter, TierMatcher
+from stateful_models.engines.base import Breach
+from stateful_models.loading import in_one_line
+from stateful_models.manager_drivers import OWN_MANAGERS
+from stateful_models.operations import key_text
+from stateful_models.programs import HostOperation, ManagerSettings, Program, keys
+from stateful_models.trial.request import Request, Task, report_on
+from stateful_models.trial.verdicts import Outcome, Report
+
+MOST_LINES: Final = 15
+WIDTH: Final = 100
+KIT: Final = "stateful_models.checking"
+
+
+_WORDS: Final = ("Locality", "Medium", "OffloadKey", "TierFilter", "TierMatcher")
+
+
+class _ElsewhereError(Exception):
+    """A name that no import statement of a test reaches."""
+
+
+@frozen
+class _Named:
+    """An expression, and the lines that import what it names."""
+
+    text: str
+    imports: tuple[str, ...] = ()
+
+
+def program_test(
+    request: Request, breach: Breach, program: Program, *, law: str | None = None
+) -> str:
+    """A test of at most 15 lines that plays the program; "" if it takes more, or cannot be.
+
+    With a `law` it is held to that one, else to all invariants. What is tried must be importable
+    from beside the test, in this environment.
+    """
+    if request.environment:
+        return ""
+    try:
+        target, own = _target(request), _own_invariant(request, breach)
+    except _ElsewhereError:
+        return ""
+    manager = request.task is Task.MANAGER
+    check = ("check_manager" if manager else "check_policy") + ("" if law is None else "_law")
+    # What no short name gives stands as bytes: what is too short for a key, or not text.
+    variables = {key: _variable(key) for key in program.universe if _has_name(key)}
+    head: list[str] = []
+    if variables:
+        shown = " ".join(map(key_text, variables)).replace("/0", "")
+        unpacked = ", ".join(variables.values()) + ("," if len(variables) == 1 else "")
+        head.append(f'    {unpacked} = keys("{shown}")')
+    named = "" if law is None else f", {json.dumps(law)}"
+    head.append(f"    {check}({target.text}{named}, {program.capacity}, [")
+    options = [f"invariants=[{own.text}]"] if own.text and law is None else []
+    if program.watchful:
+        options.append("watchful=True")
+    settings = "" if program.settings is None else _settings(program.settings)
+    if settings:
+        options.append(f"settings={settings}")
+    names = [check, "op", *(["keys"] if variables else []), *(["ManagerSettings"] * bool(settings))]
+    calls = [f"{_call(each, variables)}," for each in program.operations]
+    imports = [*_words_in(calls), *target.imports, *(own.imports if law is None else ())]
+    head = [
+        *dict.fromkeys(imports),
+        f"from {KIT} import {', '.join(sorted(names))}",
+        "",
+        "",
+        f"def test_{_identifier(breach.clause)}() -> None:",
+        *head,
+    ]
+    foot = f"    ]{''.join(f', {option}' for option in options)})"
+    for body in (calls, _packed(calls)):
+        lines = _with_remark([*head, *(f"        {call}" for call in body), foot], breach.message)
+        if len(lines) <= MOST_LINES:
+            return "\n".join(lines)
+    return ""
+
+
+def verdict_test(request: Request, breach: Breach) -> str:
+    """A test that holds the trial again, for what no single program shows."""
+    arguments = [f"{json.dumps(request.target)},", f"{json.dumps(breach.clause)},"]
+    for name, value in trial_options(report_on(request, Outcome.CONVICTED), everything=False):
+        arguments.append(f"{name}={_expression(value, {})},")
+    call = f"    verdict = verdict_on({' '.join(arguments).rstrip(',')})"
+    lines = [call]
+    if len(call) > WIDTH:
+        packed = _packed(arguments)
+        lines = ["    verdict = verdict_on(", *(f"        {line}" for line in packed), "    )"]
+    lines = [
+        f"from {KIT} import verdict_on",
+        "",
+        "",
+        f"def test_{_identifier(breach.clause)}() -> None:",
+        *lines,
+        "    assert not verdict.broken, verdict.seen",
+    ]
+    return "\n".join(_with_remark(lines, breach.message))
+
+
+def trial_options(report: Report, *, everything: bool = True) -> Iterator[tuple[str, object]]:
+    """How a trial was held, as arguments of `verdict_on`; not `everything`: none by default."""
+    if report.driver is not None:
+        yield "driver", report.driver
+    if report.invariants:
+        yield "invariants", list(report.invariants)
+    if report.arguments:
+        yield "arguments", dict(report.arguments)
+    if report.environment:
+        yield "environment", dict(report.environment)
+    if report.manager:
+        yield "manager", True
+    default = Request(task=Task.POLICY, target="")
+    if everything or report.profile != default.profile.value:
+        yield "profile", report.profile
+    if everything or report.level != default.level:
+        yield "level", report.level
+    if everything or report.seed != default.seed:
+        yield "seed", report.seed
+
+
+def kit_imports(names: Sequence[str]) -> list[str]:
+    """The statement that imports these names, sorted, of what checks."""
+    line = f"from {KIT} import {', '.join(names)}"
+    return [line] if len(line) <= WIDTH else [f"from {KIT} import (", *_each(names), ")"]
+
+
+def _each(names: Sequence[str]) -> Iterator[str]:
+    return (f"    {name}," for name in names)
+
+
+def _words_in(calls: Sequence[str]) -> list[str]:
+    """The statement that imports what calls are about beside keys, if there is any."""
+    words = [word for word in _WORDS if any(re.search(rf"\b{word}\b", call) for call in calls)]
+    return [f"from kvoffload import {', '.join(words)}"] if words else []
+
+
+def _target(request: Request) -> _Named:
+    """The target as an expression. Raises _ElsewhereError."""
+    manager = request.task is Task.MANAGER
+    registered = ":" not in request.target or (manager and request.target in OWN_MANAGERS)
+    plain = request.driver is None and not request.arguments
+    if registered and plain:
+        return _Named(json.dumps(request.target))
+    arguments = f", {_expression(dict(request.arguments), {})}" if request.arguments else ""
+    if registered and request.driver is None:
+        name = "registered_manager" if manager else "registered"
+        module = "manager_drivers" if manager else "drivers"
+        return _Named(
+            f"{name}({json.dumps(request.target)}{arguments})",
+            (f"from stateful_models.{module} import {name}",),
+        )
+    if not registered:
+        target = _import_of(request.target)
+    elif manager:
+        target = _Named("CPUOffloadingManager", ("from kvoffload import CPUOffloadingManager",))
+    else:
+        factory = f"CachePolicyFactory.get_cache_policy_cls({json.dumps(request.target)})"
+        target = _Named(factory, ("from kvoffload import CachePolicyFactory",))
+    if plain:
+        return target
+    usual = (
+        "stateful_models.manager_drivers:ManagerDriver"
+        if manager
+        else "stateful_models.drivers:Driver"
+    )
+    driver = _import_of(request.driver or usual)
+    return _Named(f"{driver.text}({target.text}{arguments})", (*target.imports, *driver.imports))
+
+
+def _own_invariant(request: Request, breach: Breach) -> _Named:
+    """One of the author's own, if it found the breach. Raises _ElsewhereError."""
+    for name in request.invariants:
+        if name.rpartition(":")[2] == breach.invariant:
+            found = _import_of(name)
+            return _Named(f"{found.text}()", found.imports)
+    return _Named("")
+
+
+def _import_of(name: str) -> _Named:
+    """What a named thing is called, and the line that imports it. Raises _ElsewhereError."""
+    module, _, attribute = name.rpartition(":")
+    if module.endswith(".py"):
+        path = PurePath(module)
+        if len(path.parts) > 1:
+            raise _ElsewhereError(name)
+        module = path.stem
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise _ElsewhereError(name)
+    first = attribute.partition(".")[0]
+    return _Named(attribute, (f"from {module} import {first}",))
+
+
+def _settings(settings: ManagerSettings) -> str:
+    """The settings as an expression; "" for the usual ones."""
+    usual = ManagerSettings()
+    given = {
+        each.name: value
+        for each in fields(ManagerSettings)
+        if (value := getattr(settings, each.name)) != getattr(usual, each.name)
+    }
+    if not given:
+        return ""
+    return f"ManagerSettings({', '.join(f'{k}={_expression(v, {})}' for k, v in given.items())})"
+
+
+def _packed(parts: Sequence[str]) -> list[str]:
+    """The parts on as few lines as they fit on, which are then indented by 8."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and 8 + len(lines[-1]) + 1 + len(part) <= WIDTH:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(part)
+    return lines
+
+
+def _with_remark(lines: Sequence[str], message: str) -> list[str]:
+    """The lines with what was seen, which tells the next reader what it is about, if it fits."""
+    remark = f"# {in_one_line(message)}"
+    if len(lines[-1]) + 2 + len(remark) <= WIDTH:
+        return [*lines[:-1], f"{lines[-1]}  {remark}"]
+    if len(lines) < MOST_LINES and len(remark) + 4 <= WIDTH:
+        place = next(n for n, line in enumerate(lines, 1) if line.startswith("def "))
+        return [*lines[:place], f"    {remark}", *lines[place:]]
+    return list(lines)
+
+
+def _identifier(text: str) -> str:
+    return "".join(each if each.isalnum() else "_" for each in text).lower()
+
+
+def _has_name(key: OffloadKey) -> bool:
+    try:
+        return keys(key_text(key)) == (key,)
+    except ValueError:
+        return False
+
+
+def _variable(key: OffloadKey) -> str:
+    name = key_text(key).removesuffix("/0").replace("/", "_")
+    return name if name.isidentifier() else f"key_{_identifier(name)}"
+
+
+def _call(operation: HostOperation, named: Mapping[OffloadKey, str]) -> str:
+    """The operation as an expression. Fields that have their default are left out."""
+    arguments: list[str] = []
+    skipped = False
+    for each in fields(type(operation)):
+        value: object = getattr(operation, each.name)
+        if value == each.default and not isinstance(value, str):
+            skipped = skipped or not each.kw_only
+            continue
+        text = _expression(value, named)
+        arguments.append(f"{each.name}={text}" if skipped or each.kw_only else text)
+    return f"op.{type(operation).__name__}({', '.join(arguments)})"
+
+
+def _expression(value: object, named: Mapping[OffloadKey, str]) -> str:
+    if isinstance(value, bytes):
+        return named.get(OffloadKey(value), f"OffloadKey({value!r})")
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, TierFilter):
+        return f"TierFilter({_expression(value.matchers, named)})"
+    if isinstance(value, TierMatcher):
+        return (
+            f"TierMatcher({_expression(value.medium, named)}, {_expression(value.locality, named)})"
+        )
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return f'float("{value}")'
+    if isinstance(value, str):
+        return json.dumps(value)
+    # What is in a container may be anything, which is what `object` says.
+    if isinstance(value, tuple):
+        inside = [_expression(each, named) for each in cast("tuple[object, ...]", value)]
+        return f"({', '.join(inside)}{',' if len(inside) == 1 else ''})"
+    if isinstance(value, list):
+        inside = [_expression(each, named) for each in cast("list[object]", value)]
+        return f"[{', '.join(inside)}]"
+    if isinstance(value, dict):
+        items = cast("dict[object, object]", value).items()
+        # Clients know of no keys.
+        shown = [
+            f"{_expression(k, named)}: {_expression(v, named) if type(v) is not bytes else repr(v)}"
+            for k, v in items
+        ]
+        return f"{{{', '.join(shown)}}}"
+    return repr(value)
