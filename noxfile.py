@@ -14,8 +14,10 @@ nox.options.default_venv_backend = "venv"
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 PYTHON_VERSIONS = nox.project.python_versions(PYPROJECT)
 PACKAGES = ("kvoffload", "stateful_models")
-# What tests and type checks see: every extra but those that bring gigabytes or pictures.
-EDITABLE = ("-e", ".[verify,prometheus,zstd]")
+# What tests and type checks see: every extra but the one that brings gigabytes.
+EDITABLE = ("-e", ".[verify,plot,prometheus,zstd]")
+# Pinned as the checkers are: types of a new release must not turn an old commit red.
+TORCH = "torch==2.13.0"
 
 
 def tools(*names: str) -> list[str]:
@@ -67,6 +69,14 @@ def nightly(session: nox.Session) -> None:
 
 
 @nox.session
+def torch(session: nox.Session) -> None:
+    """Run the tests that need torch, and check their types; torch is a large download."""
+    install(session, *EDITABLE, TORCH, *tools("mypy"))
+    session.run("python", "-m", "pytest", "spec_tests/with_torch", *session.posargs)
+    session.run("mypy", "spec_tests/with_torch")
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check style, format and the import contracts."""
     install(session, *tools("ruff", "import-linter"))
@@ -97,6 +107,13 @@ def bench(session: nox.Session) -> None:
     """Measure speed and memory, and print the figures; nothing is judged here."""
     install(session, *EDITABLE)
     session.run("python", "-m", "spec_tests.bench", *session.posargs)
+
+
+@nox.session
+def pages(session: nox.Session) -> None:
+    """Try every page mapping that there is, and pairs of them, on all cores; minutes."""
+    install(session, *EDITABLE)
+    session.run("python", "-m", "spec_tests.pages", *session.posargs)
 
 
 @nox.session

@@ -156,6 +156,33 @@ class TilingError(MappingError):
         self.doubled = doubled
 
 
+class TransferError(KVOffloadError, ValueError):
+    """A transfer cannot be planned; nothing of it has been copied (COPY-2, COPY-3).
+
+    Each reason has a class of its own.
+    """
+
+
+class TransferCountError(TransferError):
+    """The two sides of a transfer have different numbers of blocks, or groups (COPY-2)."""
+
+
+class BlockOutOfRangeError(TransferError):
+    """A block or a slot that no tensor has (COPY-3)."""
+
+
+class DoubledDestinationError(TransferError):
+    """A transfer would write the same bytes twice, and which come last nobody could say."""
+
+
+class PartialChunkError(TransferError):
+    """A store covers part of a chunk, and nobody said that the rest holds nothing (COPY-6)."""
+
+
+class DeviceClosedError(KVOffloadError):
+    """Work was enqueued on a device that has been closed."""
+
+
 class PageNotReadyError(KVOffloadError):
     """A canonical page was to be loaded that nobody stored, or not all its writers (COPY-6).
 

@@ -72,7 +72,7 @@ def _page(layer: SingleLayer, parallel: KVParallelConfig) -> _Page:
         return _Page((), f"{layer.page_size_bytes} opaque bytes of every worker")
     tokens = ("token", parallel.span)
     if isinstance(layer, LatentLayer):
-        row = f"latent of {layer.row_elements} elements of {layer.element_size_bytes} bytes"
+        row = f"latent of {layer.row_elements} x {layer.element_size_bytes} bytes"
         if layer.second_row_bytes:
             row += f", then {layer.second_row_bytes} bytes"
         return _Page(_longer([tokens]), row)
@@ -81,7 +81,7 @@ def _page(layer: SingleLayer, parallel: KVParallelConfig) -> _Page:
     heads, halves = ("head", layer.total_kv_heads), ("kv", 2)
     axes = [heads, tokens] if layer.encoding.is_head_major else [tokens, heads]
     axes = [halves, *axes] if layer.encoding.is_split else [*axes, halves]
-    return _Page(_longer(axes), f"{layer.head_size} elements of {layer.element_size_bytes} bytes")
+    return _Page(_longer(axes), f"{layer.head_size} x {layer.element_size_bytes} bytes")
 
 
 def _chunk_axes(

@@ -9,12 +9,16 @@ import msgspec
 from attrs import asdict, frozen
 
 from kvoffload.canonical.identity import layout_id
-from kvoffload.canonical.layers import AttentionLayer, LatentLayer, Layer, OpaqueLayer
+from kvoffload.canonical.layers import AttentionLayer, LatentLayer, Layer, OpaqueLayer, PackedLayers
 from kvoffload.canonical.pages import CanonicalPageMapping
 from kvoffload.canonical.parallel import KVParallelConfig
 from kvoffload.canonical.resharding import PageCopy
 
-_KINDS = {AttentionLayer: "attention", LatentLayer: "latent", OpaqueLayer: "opaque"}
+_KINDS: Mapping[type, str] = {
+    AttentionLayer: "attention",
+    LatentLayer: "latent",
+    OpaqueLayer: "opaque",
+}
 
 
 @frozen
@@ -51,7 +55,7 @@ def to_json(layer: Layer, source: Configuration, target: Target | None = None) -
     identity = layout_id(layer, source.parallel)
     # attrs' asdict gives a plain dict of whatever the fields hold.
     written: dict[str, Any] = {
-        "layer": {"kind": _KINDS.get(type(layer), "packed"), **asdict(layer)},
+        "layer": _layer(layer),
         "parallel": _parallel(source.parallel),
         "layout_id": {"digest": identity.digest, "fields": dict(identity.fields)},
         "canonical_page_size_bytes": source.mappings[0].canonical_page_size_bytes,
@@ -73,6 +77,13 @@ def to_json(layer: Layer, source: Configuration, target: Target | None = None) -
             ],
         }
     return msgspec.json.format(msgspec.json.encode(written), indent=2) + b"\n"
+
+
+def _layer(layer: Layer) -> Mapping[str, object]:
+    if isinstance(layer, PackedLayers):
+        layers = [_layer(one) for one in layer.layers]
+        return {"kind": "packed", **asdict(layer), "layers": layers}
+    return {"kind": _KINDS[type(layer)], **asdict(layer)}
 
 
 def _parallel(parallel: KVParallelConfig) -> Mapping[str, int]:

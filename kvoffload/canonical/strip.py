@@ -55,9 +55,11 @@ class Panel:
         """Bytes of this part of the page."""
         return self.num_cells * self.cell_size_bytes
 
-    def index(self, row: int, column: int) -> int:
-        """Which `row` of the page a cell belongs to."""
-        return row if self.column is not None else row * self.num_columns + column
+    def places(self, first: int, end: int) -> tuple[int, int]:
+        """Which `row`s, [first, end), the grid's rows [first, end) hold."""
+        if self.column is not None:
+            return first, end
+        return first * self.num_columns, min(end * self.num_columns, self.num_cells)
 
 
 class Segment(NamedTuple):
@@ -74,6 +76,13 @@ class Rows(NamedTuple):
     first: int
     end: int
     segments: tuple[Segment, ...]
+
+    @property
+    def cells(self) -> tuple[tuple[int, ...], ...]:
+        """Who keeps each cell of one of the rows."""
+        return tuple(
+            segment.ranks for segment in self.segments for _ in range(segment.first, segment.end)
+        )
 
 
 def panels(layer: Layer, parallel: KVParallelConfig) -> tuple[Panel, ...]:
@@ -128,29 +137,31 @@ def holders(
 def rows_of(
     panel: Panel, mappings: Sequence[CanonicalPageMapping], *, max_rows: int | None = None
 ) -> tuple[Rows, ...]:
-    """The rows of a panel, or its first `max_rows`, those that look alike taken together."""
+    """The rows of a panel, or its first `max_rows`; tokens or heads that look alike as one."""
     num_rows = panel.num_rows if max_rows is None else min(max_rows, panel.num_rows)
     num_cells = min(panel.num_cells, num_rows * panel.num_columns)
     kept = holders(mappings, panel.start, panel.cell_size_bytes, num_cells)
     width = panel.num_columns
-    cut = [kept[row * width : (row + 1) * width] for row in range(num_rows)]
     rows: list[Rows] = []
-    at = 0
-    for cells, alike in groupby(cut):
-        end = at + sum(1 for _ in alike)
-        rows.append(Rows(at, end, _segments(cells)))
-        at = end
+    last: list[tuple[int, ...]] | None = None
+    for row in range(num_rows):
+        cells = kept[row * width : (row + 1) * width]
+        if cells == last and panel.column is not None:
+            rows[-1] = rows[-1]._replace(end=row + 1)
+        else:
+            rows.append(Rows(row, row + 1, _segments(cells)))
+        last = cells
     return tuple(rows)
 
 
-def scaled(rows: Rows, num_columns: int, width: int) -> tuple[tuple[int, ...], ...]:
-    """Rows as a strip of at most `width` places: who keeps each; nobody, where it is too narrow.
+def scaled(
+    cells: Sequence[tuple[int, ...]], num_columns: int, width: int
+) -> tuple[tuple[int, ...], ...]:
+    """Cells of a row of `num_columns` as a strip of at most `width` places: who keeps each.
 
-    Every cell gets as many places as every other; where there are more cells than places, each
-    place stands for several neighbours, and for nobody (an empty tuple) if different ranks keep
-    them.
+    Every cell gets as many places as every other. Where there are more columns than places, each
+    place stands for several neighbours, and is nobody's (an empty tuple) if they differ.
     """
-    cells = [segment.ranks for segment in rows.segments for _ in range(*segment[:2])]
     if num_columns <= width:
         return tuple(ranks for ranks in cells for _ in range(width // num_columns))
     step = -(-num_columns // width)
@@ -221,16 +232,19 @@ def _cells(run: CopyRun, start: int, cell_size: int, num_cells: int) -> NDArray[
     import numpy as np
 
     offset, size, step = run.canonical_offset - start, run.fragment_size, run.canonical_stride
-    low, high = 0, run.num_fragments
+    low, high, end = 0, run.num_fragments, num_cells * cell_size
     if high > 1:
         # Those fragments that reach into the cells; a lone one's stride says nothing.
         low = max(0, -((offset + size - 1) // step))
-        high = min(high, -((offset - num_cells * cell_size) // step))
-    if offset % cell_size or size % cell_size or (high - low > 1 and step % cell_size):
+        high = max(low, min(high, -((offset - end) // step)))
+    starts = offset + np.arange(low, high, dtype=np.int64) * step
+    first, last = np.maximum(starts, 0), np.minimum(starts + size, end)
+    first, last = first[first < last], last[first < last]
+    if np.any(first % cell_size) or np.any(last % cell_size):
         raise MappingError(
-            f"a fragment of {size} bytes at {run.canonical_offset} ends inside a cell of "
-            f"{cell_size} bytes"
+            f"fragments of {size} bytes from {run.canonical_offset} on, every "
+            f"{run.canonical_stride}, end inside cells of {cell_size} bytes"
         )
-    first = (offset + np.arange(low, max(low, high), dtype=np.int64) * step) // cell_size
-    cells = (first[:, None] + np.arange(size // cell_size, dtype=np.int64)).ravel()
-    return cells[(cells >= 0) & (cells < num_cells)]
+    first, length = first // cell_size, (last - first) // cell_size
+    cells: NDArray[np.int64] = np.repeat(first - np.cumsum(length) + length, length)
+    return cells + np.arange(len(cells))

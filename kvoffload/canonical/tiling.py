@@ -50,6 +50,19 @@ def verify_tiling(mappings: Sequence[CanonicalPageMapping], *, name: str = "laye
             raise fault.of_canonical_page(name, turn)
 
 
+def verify_page(mapping: CanonicalPageMapping, *, name: str = "layer", rank: int = 0) -> None:
+    """Prove of one worker's mapping what can be said without the others'.
+
+    Its runs cover its page once (MAP-2), and no two of them meet in the canonical page. Raises
+    TilingError.
+    """
+    _require_cover_of_page(name, rank, mapping)
+    strips = [_canonical_strip(run, rank) for run in mapping.runs]
+    doubled = _first_doubled(strips)
+    if doubled is not None:
+        raise doubled.of_canonical_page(name, mapping.writer_index)
+
+
 class Strip(NamedTuple):
     """One side of a run: `num_fragments` fragments of `size` bytes, each `step` after the last."""
 
@@ -196,10 +209,9 @@ def _fault(strips: list[Strip], page_size: int) -> Fault | None:
 
     The strips lie inside the page: a mapping cannot be built otherwise.
     """
-    for strips_there in _overlapping_extents(strips):
-        doubled = None if _side_by_side(strips_there) else _doubled(strips_there)
-        if doubled is not None:
-            return doubled
+    doubled = _first_doubled(strips)
+    if doubled is not None:
+        return doubled
     in_all = sum(strip.size * strip.num_fragments for strip in strips)
     if in_all == page_size:
         return None
@@ -207,6 +219,14 @@ def _fault(strips: list[Strip], page_size: int) -> Fault | None:
     following = (strip.first_at_or_after(start) for strip in strips)
     end = min((byte for byte in following if byte is not None), default=page_size)
     return Fault(start, end, (), page_size - in_all)
+
+
+def _first_doubled(strips: list[Strip]) -> Fault | None:
+    for strips_there in _overlapping_extents(strips):
+        doubled = None if _side_by_side(strips_there) else _doubled(strips_there)
+        if doubled is not None:
+            return doubled
+    return None
 
 
 def _overlapping_extents(strips: list[Strip]) -> Iterator[list[Strip]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kvoffload.canonical.layers import AttentionLayer, LatentLayer, Layer, OpaqueLayer, PackedLayers
 from kvoffload.canonical.pages import CanonicalPageMapping, CopyRun
 from kvoffload.canonical.parallel import HeadShare, KVParallelConfig
@@ -62,11 +60,12 @@ def describe_heads(layer: Layer, parallel: KVParallelConfig) -> str:
 def describe_tokens(parallel: KVParallelConfig) -> str:
     """Which tokens of the canonical page worker `parallel.rank` keeps: `0-3, 8-11 .. 24-27`."""
     turn = parallel.tokens_in_turn
-    firsts = [parallel.canonical_token(i * turn) for i in range(parallel.block_size // turn)]
-    named = [describe_range(first, first + turn) for first in firsts]
-    if len(named) <= _SHOWN_TURNS:
-        return ", ".join(named)
-    return f"{', '.join(named[: _SHOWN_TURNS - 1])} .. {named[-1]}"
+    turns = parallel.block_size // turn
+    shortened = turns > _SHOWN_TURNS
+    shown = (*range(_SHOWN_TURNS - 1), turns - 1) if shortened else range(turns)
+    firsts = [parallel.canonical_token(place * turn) for place in shown]
+    *named, last = [describe_range(first, first + turn) for first in firsts]
+    return f"{', '.join(named)} .. {last}" if shortened else ", ".join((*named, last))
 
 
 def describe_turns(mapping: CanonicalPageMapping) -> str:
@@ -92,10 +91,15 @@ def describe_range(first: int, end: int) -> str:
     return str(first) if end - first == 1 else f"{first}-{end - 1}"
 
 
-def describe_ranks(ranks: Sequence[int]) -> str:
-    """`0,1`, `0-7`: ranks in order, shortened where they follow one another."""
-    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
-        return describe_range(ranks[0], ranks[-1] + 1)
+def describe_ranks(ranks: tuple[int, ...]) -> str:
+    """`0,1`, `0-7`, `0,2..14`: ranks in order, shortened where they are equally far apart."""
+    if len(ranks) > 2:
+        step = ranks[1] - ranks[0]
+        if ranks == tuple(range(ranks[0], ranks[-1] + 1, step)):
+            if step == 1:
+                return describe_range(ranks[0], ranks[-1] + 1)
+            if len(ranks) > 4:
+                return f"{ranks[0]},{ranks[1]}..{ranks[-1]}"
     return ",".join(map(str, ranks))
 
 

@@ -12,6 +12,8 @@ import typer
 
 from kvoffload.cli.explain import HELP as EXPLAIN_HELP
 from kvoffload.cli.explain import explain
+from kvoffload.cli.layout import HELP as LAYOUT_HELP
+from kvoffload.cli.layout import layout
 from kvoffload.cli.problems import (
     EXIT_BROKEN_PIPE,
     EXIT_INTERRUPTED,
@@ -39,6 +41,7 @@ _app = typer.Typer(
 _app.command(help=VERIFY_HELP)(verify)
 _app.command(help=EXPLAIN_HELP)(explain)
 _app.command(help=HELP)(replay)
+_app.command(help=LAYOUT_HELP)(layout)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Where the JSON results go: a file that is replaced as a whole, or standard output."""
+"""Where results go: a file that is replaced as a whole or, for JSON, standard output."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ TO_STDOUT = "-"
 
 
 class ResultFile:
-    """The file that `--json` names.
+    """The file that `option` names.
 
     Building one finds out, before the work, whether it can be written; an old result stays as
     it is until there is a new one. Raises UsageError when it cannot.
     """
 
-    def __init__(self, target: str) -> None:
-        self._target = target
+    def __init__(self, target: str, *, option: str = "--json") -> None:
+        self._named = f"{option} {target}"
         # Through a symbolic link, so that the link stays one.
         self._path = Path(os.path.realpath(target))
         self._beside: Path | None = self._path.with_name(f".kvoffload-{token_hex(8)}.tmp")
         try:
             self._check()
         except OSError as error:
-            raise UsageError(f"--json {target}: {error.strerror or error}") from error
+            raise UsageError(f"{self._named}: {error.strerror or error}") from error
 
     def write(self, data: bytes) -> None:
         """Replace the file. Raises OutputError when that fails; the old one is kept if it can."""
@@ -39,12 +39,12 @@ class ResultFile:
             else:
                 self._replace(self._beside, data)
         except OSError as error:
-            raise OutputError(f"--json {self._target}: {error.strerror or error}") from error
+            raise OutputError(f"{self._named}: {error.strerror or error}") from error
 
     def _check(self) -> None:
         path = self._path
         if path.is_dir() or not path.parent.is_dir():
-            raise UsageError(f"--json {self._target}: not a file in an existing directory")
+            raise UsageError(f"{self._named}: not a file in an existing directory")
         if self._is_special():
             # A pipe that is opened and closed again is at its end for whoever reads it.
             if not os.access(path, os.W_OK):
