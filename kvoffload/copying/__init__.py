@@ -1,0 +1,1 @@
+"""Moving bytes: plans of what goes where, and the devices that carry them out."""
