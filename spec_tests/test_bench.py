@@ -18,12 +18,16 @@ from rich.console import Console
 
 from kvoffload import (
     CanonicalKVCaches,
+    CPULoadStoreSpec,
+    GPULoadStoreSpec,
     OffloadKey,
     canonical_kv_caches,
     derive_mapping,
     make_offload_key,
 )
-from spec_tests.bench import child, managers, pages, replays
+from kvoffload.copying.layout import CopyLayout, PageRuns, Rows
+from kvoffload.copying.plans import Memory, plan_store
+from spec_tests.bench import child, copies, managers, pages, replays
 from spec_tests.bench.bare import (
     HIT,
     MISS,
@@ -45,6 +49,7 @@ from spec_tests.bench.imports import OURS, measure_import
 from spec_tests.bench.jobs import ManagerJob, ManagerResult, PagesJob, ReplayJob, Whose
 from spec_tests.bench.providers import Provider
 from spec_tests.bench.sections import (
+    COPY_OVER_PLAIN,
     PAGES_OF_VLLM,
     Plan,
     check_section,
@@ -465,6 +470,30 @@ def test_page_mappings_are_measured_by_name() -> None:
     assert result.seconds > 0
     with pytest.raises(VLLMMissingError, match="does not say where"):
         pages.measure_pages(PagesJob(Whose.VLLM, list(pages.WORKLOADS)[-1]))
+
+
+# Copies
+
+
+def test_a_plan_comes_to_the_addresses_of_the_list_of_fragments() -> None:
+    """What is compared does the same work."""
+    workload = copies.canonical(4)
+    layout = CopyLayout(
+        gpu=[Rows(5, workload.page_size_bytes)] * 2,
+        host=[Rows(5, workload.host_page_size_bytes)] * 2,
+        groups=(tuple(PageRuns(tensor, workload.runs) for tensor in range(2)),),
+    )
+    blocks, slots = GPULoadStoreSpec([3, 0, 4], None, [0]), CPULoadStoreSpec([1, 4, 2])
+    gpu, host = [Memory(7, 100_000), Memory(9, 100_001)], [Memory(5, 200_000), Memory(6, 200_001)]
+    addresses = plan_store(layout, blocks, slots).written_out(gpu, host)
+    pieces = copies.fragment_list(layout, blocks, slots, gpu, host)
+    assert list(zip(*(part.tolist() for part in addresses), strict=True)) == pieces
+    assert len(pieces) == 2 * 3 * 16
+
+
+def test_every_copy_has_a_target_or_is_said_to_have_none() -> None:
+    assert list(COPY_OVER_PLAIN) == list(copies.COPIES)
+    assert copies.COPIES["canonical, tp 2, 8 local heads"].runs[0].fragment_size == 4096
 
 
 # The whole

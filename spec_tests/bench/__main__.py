@@ -18,6 +18,7 @@ from spec_tests.bench.child import ROOT, MeasurementFailedError
 from spec_tests.bench.sections import (
     Plan,
     check_section,
+    copies_section,
     import_section,
     manager_section,
     pages_section,
@@ -36,6 +37,7 @@ class Part(Enum):
     MANAGER = "manager"
     CHECK = "check"
     PAGES = "pages"
+    COPIES = "copies"
     IMPORT = "import"
 
 
@@ -43,6 +45,7 @@ SECTIONS = {
     Part.MANAGER: manager_section,
     Part.CHECK: check_section,
     Part.PAGES: pages_section,
+    Part.COPIES: copies_section,
     Part.IMPORT: import_section,
 }
 app = typer.Typer(add_completion=False)

@@ -10,11 +10,15 @@ from pathlib import Path
 import msgspec
 
 from spec_tests.bench.jobs import (
+    CopyJob,
+    CopyResult,
     Job,
     ManagerJob,
     ManagerResult,
     PagesJob,
     PagesResult,
+    PlanJob,
+    PlanResult,
     ReplayJob,
     ReplayResult,
     Result,
@@ -67,6 +71,16 @@ def measure_pages(job: PagesJob, round_number: int) -> PagesResult:
     return msgspec.json.decode(_run(job, round_number), type=PagesResult)
 
 
+def measure_copies(job: CopyJob, round_number: int) -> CopyResult:
+    """Carry out a job in a process of its own. Raises MeasurementFailedError."""
+    return msgspec.json.decode(_run(job, round_number), type=CopyResult)
+
+
+def measure_plan(job: PlanJob, round_number: int) -> PlanResult:
+    """Carry out a job in a process of its own. Raises MeasurementFailedError."""
+    return msgspec.json.decode(_run(job, round_number), type=PlanResult)
+
+
 def _run(job: Job, round_number: int) -> bytes:
     return run_python(["-m", "spec_tests.bench.child"], round_number, msgspec.json.encode(job))
 
@@ -89,6 +103,14 @@ def main() -> None:
             from spec_tests.bench import pages
 
             result = pages.measure_pages(job)
+        case CopyJob():
+            from spec_tests.bench import copies
+
+            result = copies.measure_copies(job)
+        case PlanJob():
+            from spec_tests.bench import copies
+
+            result = copies.measure_plan(job)
     sys.stdout.buffer.write(msgspec.json.encode(result))
 
 

@@ -50,7 +50,19 @@ class PagesJob(Struct, frozen=True, tag=True):
     vllm_root: str | None = None
 
 
-Job: TypeAlias = ManagerJob | ReplayJob | PagesJob
+class CopyJob(Struct, frozen=True, tag=True):
+    """Copy a workload of `copies.COPIES`, by name, there and back, beside a plain copy by torch."""
+
+    workload: str
+
+
+class PlanJob(Struct, frozen=True, tag=True):
+    """Plan a canonical transfer at tp 2 and write its addresses out, beside a list of fragments."""
+
+    total_kv_heads: int
+
+
+Job: TypeAlias = ManagerJob | ReplayJob | PagesJob | CopyJob | PlanJob
 
 
 class ManagerResult(Struct, frozen=True, tag=True):
@@ -92,4 +104,21 @@ class PagesResult(Struct, frozen=True, tag=True):
     seconds: float
 
 
-Result: TypeAlias = ManagerResult | ReplayResult | PagesResult
+class CopyResult(Struct, frozen=True, tag=True):
+    """Seconds by the clock, medians of one process, for the same `num_bytes` each."""
+
+    plain: float
+    store: float
+    load: float
+    num_bytes: int
+
+
+class PlanResult(Struct, frozen=True, tag=True):
+    """Seconds by the clock, medians of one process."""
+
+    plan: float
+    by_fragment: float
+    num_fragments: int
+
+
+Result: TypeAlias = ManagerResult | ReplayResult | PagesResult | CopyResult | PlanResult

@@ -7,11 +7,18 @@ never one thing five times and then the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import TypeVar
 
 from attrs import frozen
 
-from spec_tests.bench.child import measure_manager, measure_pages, measure_replay
+from spec_tests.bench.child import (
+    measure_copies,
+    measure_manager,
+    measure_pages,
+    measure_plan,
+    measure_replay,
+)
 from spec_tests.bench.figures import (
     Figure,
     Ratio,
@@ -23,9 +30,11 @@ from spec_tests.bench.figures import (
 )
 from spec_tests.bench.imports import LEAST, OURS, WITH_NUMPY, measure_import
 from spec_tests.bench.jobs import (
+    CopyJob,
     ManagerJob,
     ManagerResult,
     PagesJob,
+    PlanJob,
     ReplayJob,
     ReplayResult,
     Whose,
@@ -271,6 +280,64 @@ def pages_section(plan: Plan, narrate: Narrator) -> Section:
     figures = [Figure(name, "ms", [run * 1e3 for run in runs]) for name, runs in seconds.items()]
     notes = [] if root is not None else ["vLLM's derivation was not measured; --vllm downloads it."]
     return Section("Deriving and proving page mappings", ratios, figures, notes)
+
+
+COPY_OVER_PLAIN = {
+    "direct, pages of 16 KiB": None,
+    "direct, pages of 64 KiB": at_least(0.75),
+    "direct, pages of 256 KiB": at_least(0.85),
+    "direct, pages of 1 MiB": None,
+    "canonical, tp 2, 8 local heads": at_least(0.5),
+    "canonical, tp 2, 1 local head": None,
+}
+"""Speed of a copy in units of a plain one, for each workload of `copies.COPIES`."""
+PLAN_OVER_FRAGMENTS = at_least(3)
+PLAN_HEADS = 16
+
+
+def copies_section(plan: Plan, narrate: Narrator) -> Section:
+    """What copies of the host device take, beside one plain copy; and what planning takes."""
+    title = "Copies of the host device, one thread, shuffled blocks"
+    if find_spec("torch") is None:
+        return Section(title, [], [], ["Not measured: a plain copy is torch's, which is missing."])
+    jobs = [CopyJob(workload) for workload in COPY_OVER_PLAIN]
+
+    def say(job: CopyJob, done: int, total: int) -> None:
+        narrate(job.workload, done, total)
+
+    results = interleave(jobs, plan.runs, measure_copies, say)
+    ratios: list[Ratio] = []
+    figures: list[Figure] = []
+    for job, runs in zip(jobs, results, strict=True):
+        plain = [run.plain for run in runs]
+        figures.append(
+            Figure(
+                f"plain copy beside {job.workload}",
+                "GB/s",
+                [run.num_bytes / run.plain / 1e9 for run in runs],
+            )
+        )
+        for way, seconds in (
+            ("store", [run.store for run in runs]),
+            ("load", [run.load for run in runs]),
+        ):
+            what = f"{way} over plain copy: {job.workload}"
+            ratios.append(ratio(what, plain, seconds, COPY_OVER_PLAIN[job.workload]))
+    planned = [measure_plan(PlanJob(PLAN_HEADS), number) for number in range(plan.runs)]
+    ratios.append(
+        ratio(
+            "planning and addresses of a canonical transfer, over a list of fragments",
+            [run.by_fragment for run in planned],
+            [run.plan for run in planned],
+            PLAN_OVER_FRAGMENTS,
+        )
+    )
+    number = f"{planned[0].num_fragments:,} fragments"
+    figures.append(Figure("plan and addresses", "ms", [run.plan * 1e3 for run in planned], number))
+    figures.append(
+        Figure("list of fragments", "ms", [run.by_fragment * 1e3 for run in planned], number)
+    )
+    return Section(title, ratios, figures)
 
 
 def import_section(plan: Plan, narrate: Narrator) -> Section:
