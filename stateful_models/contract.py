@@ -234,13 +234,22 @@ ARC-5 C own After a finish the tail goes first within T1 and within T2.
 MAP-1 H seed Fragment i of a run lies i strides behind the offset, on either side.
 MAP-2 S seed Runs cover the unpadded local page, each byte once.
 MAP-3 S seed The runs of the writing ranks tile the canonical page once.
+MAP-3 R own Those that keep the same bytes write in turn, block by block, and are read from
+    equally.
 MAP-4 H 0.33 Ranks, tokens and heads are numbered as documented; anything else is refused with the
     arithmetic.
+MAP-4 R own What is illegal is not taken for opaque; a refusal tells the numbers that contradict
+    each other; and those that keep the same bytes take turns in order of rank.
 MAP-5 H 0.33 The known encodings are mapped, everything else is opaque.
+MAP-5 R own What is refused is named.
 MAP-6 S own The description decides the encoding, and a tensor can only confirm or contradict it.
+MAP-6 R own A tensor that is as described is recognised.
 MAP-7 R own Runs are in normal form.
 MAP-8 S seed Canonical bytes are the same under every legal configuration.
+MAP-8 H 0.33 Without context parallelism a recognised mapping says so of itself.
+MAP-8 R own With context parallelism it does, too.
 ID-1 S own A layout id changes exactly when the bytes do.
+ID-1 R own Descriptions that come to the same bytes in different words share an id.
 COPY-1 S seed Storing and loading returns every byte and touches no other.
 COPY-2 S seed A logical block sits in the sub-block that its index says.
 COPY-3 S own Every address lies inside its tensor and its page.

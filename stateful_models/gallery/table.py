@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from stateful_models.contract import CLAUSES
 from stateful_models.gallery.managers import BREAKS, BUG_ROWS
+from stateful_models.gallery.mappings import BROKEN_MAPPERS, LEGAL_MAPPERS
 from stateful_models.gallery.oddities import ODDITIES
 from stateful_models.gallery.policies import BROKEN_POLICIES, LEGAL_POLICIES
 from stateful_models.gallery.public_reports import REPORTS
@@ -20,6 +21,9 @@ Any of them can be tried by hand:
 
     kvoffload verify stateful_models.gallery.broken_policies.victims:Pol2PinnedVictim
     kvoffload verify --manager stateful_models.gallery.managers:Store7SlotTwice
+
+Page mappers are tried from Python: `stateful_models.pages.check_mapper(mapper)`, with one of
+`stateful_models.gallery.mappings.BROKEN_MAPPERS`.
 
 The letter behind a clause is the class of the demand that is broken (`kvoffload explain` has them
 in words).
@@ -68,6 +72,22 @@ def _lines() -> Iterator[str]:
     yield from _row("---", "---")
     for odd_cls in ODDITIES:
         yield from _row(f"`{odd_cls.__name__}`", _first_line(odd_cls))
+    yield ""
+    yield "## Broken page mappers"
+    yield ""
+    yield from _row("name", "breaks", "mistake", "the like of it was reported as")
+    yield from _row(*["---"] * 4)
+    for name, broken in BROKEN_MAPPERS.items():
+        part = CLAUSES[broken.clause].part(broken.kind)
+        rows = ", ".join(REPORTS[row] for row in broken.bug_rows)
+        yield from _row(f"`{name}`", f"{broken.clause} {part.kind.value}", broken.mistake, rows)
+    yield ""
+    yield "## Legal oddities among page mappers"
+    yield ""
+    yield from _row("name", "what is unusual", "what the reference is held to")
+    yield from _row("---", "---", "---")
+    for name, odd in LEGAL_MAPPERS.items():
+        yield from _row(name, odd.oddity, ", ".join(odd.reported))
     yield ""
 
 

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Final
 
 _OF_VALUES = "speaks of values, not of sequences of calls: tests of the values judge it"
-_OF_MAPPINGS = "speaks of page mappings, which no call of a manager shows"
 _OF_WORKERS = "speaks of bytes that move, which no call of a manager shows"
 
 UNJUDGED: Final[Mapping[str, str]] = MappingProxyType(
@@ -22,8 +21,6 @@ UNJUDGED: Final[Mapping[str, str]] = MappingProxyType(
         "SPECS-4": "speaks of how many chunks fit, which is settled before the first call",
         "EVT-6": "speaks of managers that are made of others: the books here are of one tier",
         "GEN-3": "speaks of what a worker has under way when a reset comes",
-        **{f"MAP-{n}": _OF_MAPPINGS for n in range(1, 9)},
-        "ID-1": _OF_MAPPINGS,
         **{f"COPY-{n}": _OF_WORKERS for n in range(1, 7)},
         **{f"ORD-{n}": _OF_WORKERS for n in range(1, 5)},
     }

@@ -70,12 +70,12 @@ def written(run: Run) -> str:
 def judge_local_cover(
     case: Case, mappings: Sequence[PageMapping], every: EveryByte
 ) -> Iterator[PageFinding]:
-    """Whether the runs of each rank cover its page once; they leave it nowhere."""
+    """Whether the runs of each rank cover its page once; no run leaves it."""
     sizes = np.array([mapping.local_page_size_bytes for mapping in mappings], dtype=np.int64)
     starts = np.cumsum(sizes) - sizes
     covered = np.bincount(every.local + starts[every.rank], minlength=int(sizes.sum()))
-    wrong = np.flatnonzero(covered != 1)
-    if len(wrong):
+    wrong: list[int] = np.flatnonzero(covered != 1).tolist()
+    if wrong:
         rank = int(np.searchsorted(starts, wrong[0], side="right")) - 1
         own = covered[starts[rank] : starts[rank] + sizes[rank]]
         yield on(

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from attrs import evolve
 
-from kvoffload.canonical.layers import AttentionLayer, Encoding
+from kvoffload.canonical.layers import AttentionLayer, Encoding, OpaqueLayer
 from stateful_models.contract import Kind
 from stateful_models.models.pages import (
     Spread,
@@ -179,34 +179,72 @@ def _judge_tensor(
     spread: Spread,
     tensor: StandInTensor,
 ) -> Iterator[PageFinding]:
-    case = Case(true, spread)
-    shown = f"{case}; tensor {tensor.shape} with strides {tensor.strides}"
     for said in (None, *Encoding):
         described = evolve(true, encoding=said)
+        seen = _Seen(true, spread, tensor, said)
         answers: list[object] = []
         for rank in range(spread.num_ranks):
             try:
                 answers.append(recognise(described, spread, rank, tensor))
             except mapper.refusals as error:
-                answers.append(type(error))
+                answers.append(f"a refusal: {type(error).__name__}")
             except Exception as error:
-                yield _tensor(case, shown, said, f"raised {type(error).__name__}: {error}")
+                yield seen.finding(f"raised {type(error).__name__}: {error}", "an answer")
                 return
         answer = answers[0]
         if any(one != answer for one in answers):
-            yield _tensor(case, shown, said, "ranks of one layer come to different readings")
+            message = "ranks of one layer come to different readings"
+            yield seen.finding(message, "one reading", " and ".join(map(_read_as, answers)))
             continue
         read = answer.encoding if isinstance(answer, AttentionLayer) else None
-        if read is not None:
-            if said is not None and read is not said:
-                yield _tensor(case, shown, said, f"reads it as {read.value} against its name")
-            elif not _same_pages(evolve(true, encoding=read), true, spread) and (
-                said is None or not _looks_like(evolve(true, encoding=read), spread, tensor)
-            ):
-                yield _tensor(case, shown, said, f"reads it as {read.value}, which it is not")
-        elif said is true.encoding:
-            message = "does not recognise a tensor that is as described"
-            yield _tensor(case, shown, said, message, kind=Kind.REFERENCE)
+        if read is None:
+            if said is not None and said == true.encoding:
+                message = "a tensor that is as described is not recognised"
+                yield seen.finding(message, said.value, _read_as(answer), kind=Kind.REFERENCE)
+        elif said is not None and read is not said:
+            expected = f"{said.value}, opaque or a refusal"
+            yield seen.finding("the description is overruled", expected, read.value)
+        elif not _same_pages(evolve(true, encoding=read), true, spread) and (
+            said is None or not _looks_like(evolve(true, encoding=read), spread, tensor)
+        ):
+            message = "read as something that it is not"
+            yield seen.finding(message, "opaque or a refusal", read.value)
+
+
+def _read_as(answer: object) -> str:
+    if isinstance(answer, AttentionLayer):
+        return str(answer.encoding.value if answer.encoding is not None else None)
+    return "opaque" if isinstance(answer, OpaqueLayer) else str(answer)
+
+
+class _Seen(NamedTuple):
+    """A tensor of a worker of layer `true`, described as `said`."""
+
+    true: AttentionLayer
+    spread: Spread
+    tensor: StandInTensor
+    said: Encoding | None
+
+    def finding(
+        self,
+        message: str,
+        expected: str,
+        seen: str = "",
+        *,
+        kind: Kind = Kind.SAFETY,
+    ) -> PageFinding:
+        case = Case(self.true, self.spread)
+        described = "no layout name" if self.said is None else f"described as {self.said.value}"
+        finding = on(
+            case,
+            "MAP-6",
+            message,
+            kind=kind,
+            expected=expected,
+            seen=seen,
+        )
+        shown = f"tensor {self.tensor.shape} with strides {self.tensor.strides}, {described}"
+        return evolve(finding, case=f"{case}; {shown}")
 
 
 def _same_pages(one: AttentionLayer, other: AttentionLayer, spread: Spread) -> bool:
@@ -222,16 +260,3 @@ def _looks_like(layer: AttentionLayer, spread: Spread, tensor: StandInTensor) ->
     """Whether a worker of this layer could have this tensor; then its name decides."""
     said = _what_it_says(tensor)
     return any(_what_it_says(one) == said for one in tensors_of(layer, spread))
-
-
-def _tensor(
-    case: Case,
-    shown: str,
-    said: Encoding | None,
-    message: str,
-    *,
-    kind: Kind = Kind.SAFETY,
-) -> PageFinding:
-    described = "without a layout name" if said is None else f"described as {said.value}"
-    finding = on(case, "MAP-6", f"{described}, {message}", kind=kind)
-    return evolve(finding, case=shown)

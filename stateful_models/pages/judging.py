@@ -21,7 +21,7 @@ from stateful_models.models.pages import (
     names_of_bytes,
     place_in,
 )
-from stateful_models.pages.bytes_of import RunRow, row_of, slow_normal_form
+from stateful_models.pages.bytes_of import RunRow, row_of, slow_normal_form, written_out
 from stateful_models.pages.cases import Case
 from stateful_models.pages.covering import (
     LATER_BLOCKS,
@@ -84,8 +84,31 @@ def _judge_refusal(mapper: PageMapper, case: Case) -> Iterator[PageFinding]:
     except Exception as error:
         yield on(case, "MAP-4", _raised(error), expected=expected)
     else:
+        safe = _are_opaque(answer, case)
+        message = "took as opaque what is illegal" if safe else "accepted what is illegal"
+        kind = Kind.REFERENCE if safe else Kind.HOST
         seen = f"{len(answer)} mappings"
-        yield on(case, "MAP-4", "accepted what is illegal", expected=expected, seen=seen)
+        yield on(case, "MAP-4", message, kind=kind, expected=expected, seen=seen)
+
+
+def _are_opaque(mappings: Sequence[PageMapping], case: Case) -> bool:
+    """Whether each rank keeps a page of its own whole: of no use to others, and no harm."""
+    if len(mappings) != case.spread.num_ranks:
+        return False
+    page = mappings[0].local_page_size_bytes
+    for rank, mapping in enumerate(mappings):
+        rows = written_out([row_of(run) for run in mapping.runs])
+        own = np.arange(page)
+        if (
+            mapping.parallelism_agnostic
+            or mapping.num_writers != 1
+            or mapping.local_page_size_bytes != page
+            or mapping.canonical_page_size_bytes != page * len(mappings)
+            or not np.array_equal(np.sort(rows.left), own)
+            or not np.array_equal(rows.right, rows.left + rank * page)
+        ):
+            return False
+    return True
 
 
 def _judge_mappings(
@@ -337,7 +360,11 @@ def _judge_spans(
                 (row.left + i * row.left_step, row.right + i * row.right_step, row.size)
                 for i in range(row.fragments)
             ]
-            seen = [tuple(span) for span in spans(run)]
+            try:
+                seen = [tuple(span) for span in spans(run)]
+            except Exception as error:
+                yield on(case, "MAP-1", _raised(error), expected=_rows(expected))
+                return
             if seen != expected:
                 yield on(
                     case,

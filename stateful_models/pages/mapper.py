@@ -211,7 +211,8 @@ class PageMapper:
     """An implementation on trial: `derive`, and whichever of the others it has.
 
     `refusals` are the exceptions by which it refuses what cannot be mapped. Any other is a
-    finding, and so is a refusal of what can.
+    finding, and so is a refusal of what can. To map as opaque what should be refused is reported,
+    and convicts nobody.
     """
 
     derive: Derive

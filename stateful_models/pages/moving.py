@@ -7,7 +7,7 @@ Every rank has its own stretch of it, with padding after its page and poison aro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from attrs import frozen
@@ -25,8 +25,8 @@ from stateful_models.pages.cases import Case, Pair
 from stateful_models.pages.findings import PageFinding
 from stateful_models.pages.mapper import PageMapper, PageMapping, Reshard
 
-POISON = -1
-GUARD = 8
+POISON: Final = -1
+GUARD: Final = 8
 """Bytes of poison around everything that may be written."""
 
 
@@ -163,7 +163,8 @@ def _judge_way_through(
         return
     right = np.full_like(stored, POISON)
     # Of another size no page can be right, and the case by itself says so.
-    known = size == len(source.truth.canonical)
+    # Nor need it be that of a single worker where no other configuration is promised to read it.
+    known = size == len(source.truth.canonical) and _claims(source)
     if known:
         right[GUARD : GUARD + size] = source.truth.canonical
     if known and len(elected) != size:
@@ -204,7 +205,12 @@ def _judge_direct(
     turns = source.mappings[0].num_writers
     wanted = len(target.local)
     for block_id in range(pair.block_id, pair.block_id + turns):
-        copies = tuple(reshard(source.mappings, target.mappings, block_id))
+        try:
+            copies = tuple(reshard(source.mappings, target.mappings, block_id))
+        except Exception as error:
+            message = f"resharding for block {block_id} raised {type(error).__name__}: {error}"
+            yield words.on("MAP-8", Kind.SAFETY, message, "direct copies")
+            return
         rows = rows_of_copies(copies, source.step, target.step)
         pairing = written_out(rows)
         owners = np.array([copy.source_rank for copy in copies for _ in copy.runs], dtype=np.int64)

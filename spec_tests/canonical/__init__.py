@@ -1,0 +1,1 @@
+"""Tests of the judge of page mappings, and of the reference by it."""

@@ -1,0 +1,52 @@
+"""Every broken mapper is convicted under its clause, and the odd ones are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from stateful_models.contract import CLAUSES, Profile
+from stateful_models.gallery.mappings import BROKEN_MAPPERS, LEGAL_MAPPERS, OF_OTHER_PARTS
+from stateful_models.gallery.public_reports import REPORTS
+from stateful_models.pages import CLAUSES_JUDGED, check_mapper
+
+
+@pytest.mark.parametrize("name", BROKEN_MAPPERS)
+def test_a_broken_mapper_is_convicted_under_its_clause(name: str) -> None:
+    broken = BROKEN_MAPPERS[name]
+    kind = CLAUSES[broken.clause].part(broken.kind).kind
+    found = [
+        one
+        for one in check_mapper(broken.mapper)
+        if one.convicts() and (one.clause, one.kind) == (broken.clause, kind)
+    ]
+    assert found, broken.mistake
+    assert found[0].expected
+    assert found[0].case
+
+
+@pytest.mark.parametrize("name", LEGAL_MAPPERS)
+def test_an_odd_mapper_is_acquitted(name: str) -> None:
+    odd = LEGAL_MAPPERS[name]
+    found = check_mapper(odd.mapper)
+    assert [one for one in found if one.convicts(Profile.VLLM)] == []
+    held = tuple(one.clause for one in found if one.convicts(Profile.REFERENCE))
+    assert held == odd.reported
+
+
+def test_every_clause_has_an_exhibit() -> None:
+    exhibited = {broken.clause for broken in BROKEN_MAPPERS.values()}
+    for odd in LEGAL_MAPPERS.values():
+        exhibited.update(odd.reported)
+    assert exhibited == set(CLAUSES_JUDGED)
+
+
+def test_every_exhibit_is_named_for_its_clause() -> None:
+    for name, broken in BROKEN_MAPPERS.items():
+        assert name.upper().startswith(broken.clause.replace("-", "")), name
+        assert broken.mistake
+
+
+def test_every_row_of_reported_mistakes_has_an_exhibit_or_a_reason() -> None:
+    rows = [row for broken in BROKEN_MAPPERS.values() for row in broken.bug_rows]
+    assert sorted([*rows, *OF_OTHER_PARTS]) == ["C1", "C18", "C2", "C7"]
+    assert set(rows) <= set(REPORTS)
