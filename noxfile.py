@@ -18,6 +18,7 @@ PACKAGES = ("kvoffload", "stateful_models")
 EDITABLE = ("-e", ".[verify,plot,prometheus,zstd]")
 # Pinned as the checkers are: types of a new release must not turn an old commit red.
 TORCH = "torch==2.13.0"
+TRITON = "triton==3.9.0"
 
 
 def tools(*names: str) -> list[str]:
@@ -70,10 +71,17 @@ def nightly(session: nox.Session) -> None:
 
 @nox.session
 def torch(session: nox.Session) -> None:
-    """Run the tests that need torch, and check their types; torch is a large download."""
-    install(session, *EDITABLE, TORCH, *tools("mypy"))
-    session.run("python", "-m", "pytest", "spec_tests/with_torch", *session.posargs)
-    session.run("mypy", "spec_tests/with_torch")
+    """Run the tests that need torch and Triton, on the CPU; they are large downloads."""
+    install(session, *EDITABLE, TORCH, TRITON)
+    # Triton decides when it is imported whether kernels are run or interpreted.
+    session.run(
+        "python",
+        "-m",
+        "pytest",
+        "spec_tests/with_torch",
+        *session.posargs,
+        env={"TRITON_INTERPRET": "1"},
+    )
 
 
 @nox.session
@@ -88,7 +96,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def typing(session: nox.Session) -> None:
     """Check types with mypy and pyright, and that the public API is typed completely."""
-    install(session, *EDITABLE, *tools("mutmut", "mypy", "nox", "pyright"))
+    install(session, *EDITABLE, TORCH, *tools("mutmut", "mypy", "nox", "pyright"))
     session.run("mypy")
     # Were pyright to fetch anything, it would stay inside the checkout.
     cache = os.path.join(session.virtualenv.location, "cache")

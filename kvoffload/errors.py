@@ -123,7 +123,7 @@ class NotAPolicyError(KVOffloadError, TypeError):
 
 
 class WorkerUnavailableError(KVOffloadError):
-    """This specification has no worker to move bytes with."""
+    """There is no worker for the device that was asked for."""
 
 
 class MappingError(KVOffloadError):
@@ -179,8 +179,54 @@ class PartialChunkError(TransferError):
     """A store covers part of a chunk, and nobody said that the rest holds nothing (COPY-6)."""
 
 
-class DeviceClosedError(KVOffloadError):
+class DeviceError(KVOffloadError):
+    """A device cannot do what it was asked to, or is not there."""
+
+
+class DeviceClosedError(DeviceError):
     """Work was enqueued on a device that has been closed."""
+
+
+class StreamDeadlockError(KVOffloadError):
+    """Work is pending and none of it can go on; the message lists who waits for what."""
+
+
+class MemoryClosedError(KVOffloadError):
+    """Rows were asked for of host memory that has been closed."""
+
+
+class RegionError(KVOffloadError):
+    """A region of memory shared by the ranks of a host cannot be used; `path` is its file.
+
+    Each reason has a class of its own.
+    """
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path}: {what}")
+        self.path = path
+
+
+class RegionMismatchError(RegionError):
+    """Living ranks of the engine share a region of another size, layout or number of ranks."""
+
+
+class RegionBusyError(RegionError):
+    """The rank is attached already, by a process (or a part of one) that lives.
+
+    Either two engines have one id, or an earlier process of the rank has not ended yet.
+    """
+
+
+class NotARegionError(RegionError):
+    """The file of that name belongs to another user, or is no region of this version."""
+
+
+class RegionSpaceError(RegionError):
+    """The file system has no room for the region."""
+
+
+class RegionUnsupportedError(RegionError):
+    """This system cannot share memory like that; the message says what it lacks."""
 
 
 class PageNotReadyError(KVOffloadError):

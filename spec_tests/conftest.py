@@ -17,7 +17,7 @@ __all__ = ["built"]
 collect_ignore = ["sample_project"]
 # Without torch they cannot be read; where it is wanted, the session that installs it runs them.
 if find_spec("torch") is None:
-    collect_ignore.append("with_torch")
+    collect_ignore += ["with_torch", "cuda"]
 
 # No deadline anywhere: a slow machine is not a wrong program. How long drawing an example takes
 # says nothing about it either.
