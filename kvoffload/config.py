@@ -91,8 +91,9 @@ class OffloadingParallelConfig:
 class OffloadingConfig:
     """All that an `OffloadingSpec` is built from.
 
-    `worker_kv_bytes_per_block` is what one worker stores for a block. `extra_config` is the
-    operator's own mapping: a specification reads its options from it and checks them itself.
+    `worker_kv_bytes_per_block` is the most that any worker stores for a block, the same on every
+    rank, whatever layers it has itself (SPECS-4). `extra_config` is the operator's own mapping: a
+    specification reads its options from it and checks them itself.
     """
 
     groups: tuple[OffloadingGroupConfig, ...] = field(

@@ -1,0 +1,84 @@
+"""A worker whose caches are on a GPU: rows of bytes over its tensors, and pinned host memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvoffload.canonical.recognition import BlockView
+from kvoffload.copying.cuda.device import CudaDevice
+from kvoffload.copying.cuda.paths import DEFAULT_PATHS, PathTable
+from kvoffload.copying.cuda.pinning import HostRegistry, PinnedAreas, TorchRegistry
+from kvoffload.errors import DeviceError, MappingError
+
+if TYPE_CHECKING:
+    import torch
+
+    from kvoffload.canonical.pages import CanonicalKVCaches
+    from kvoffload.copying.layout import CopyLayout
+    from kvoffload.copying.memory import HostMemory
+
+
+def require_cuda() -> None:
+    """Raise DeviceError where there is no CUDA device."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise DeviceError("torch finds no CUDA device")
+
+
+class PinnedMemory:
+    """Host memory of whatever kind, pinned as long as it is open: a `HostMemory` itself."""
+
+    def __init__(
+        self, memory: HostMemory, num_tensors: int, registry: HostRegistry | None = None
+    ) -> None:
+        self._memory = memory
+        rows = [memory.rows(tensor) for tensor in range(num_tensors)]
+        areas = [(one.ctypes.data, one.nbytes) for one in rows]
+        self._pinned = PinnedAreas(areas, registry or TorchRegistry())
+        self.rows = memory.rows
+
+    def close(self) -> None:
+        """Unpin it, then give it up. Twice is once."""
+        self._pinned.close()
+        self._memory.close()
+
+
+def cuda_device(
+    kv_caches: CanonicalKVCaches,
+    layout: CopyLayout,
+    memory: HostMemory,
+    *,
+    paths: PathTable = DEFAULT_PATHS,
+) -> CudaDevice:
+    """The device between caches on a GPU and host memory.
+
+    Raises MappingError for a tensor that is not rows of bytes on a GPU, by its number, and
+    DeviceError where there is no CUDA device.
+    """
+    import torch
+
+    gpu = [byte_rows(kv_caches, number) for number in range(len(kv_caches.tensors))]
+    host = [torch.as_tensor(memory.rows(number)) for number in range(len(layout.host))]
+    return CudaDevice(gpu, host, paths=paths)
+
+
+def byte_rows(kv_caches: CanonicalKVCaches, number: int) -> torch.Tensor:
+    """The blocks of a tensor as rows of bytes, where they are: shape (blocks, bytes a page)."""
+    import torch
+
+    one = kv_caches.tensors[number]
+    tensor, name = one.tensor, f"tensor {number}"
+    if not isinstance(tensor, torch.Tensor):
+        raise MappingError(f"{name}: a tensor of torch is wanted, not {type(tensor).__name__}")
+    view = BlockView.of(tensor, name)
+    refs = [ref for group in kv_caches.group_data_refs for ref in group]
+    needed = max((ref.page_size_bytes for ref in refs if ref.tensor_idx == number), default=1)
+    step = view.block_step if view.num_blocks > 1 else one.page_size_bytes
+    if view.extent < needed or step < needed:
+        raise MappingError(
+            f"{name}: blocks of {view.extent} bytes, {step} apart, for pages of {needed} ({view})"
+        )
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(
+        tensor.untyped_storage(), view.start, (view.num_blocks, needed), (step, 1)
+    )
