@@ -13,7 +13,7 @@ from spec_tests.built import ROOT, Built
 
 PACKAGES = ("kvoffload", "stateful_models")
 CORE = {"attrs", "msgspec", "numpy", "rich", "typer", "typing-extensions"}
-EXTRAS = {"torch", "verify", "plot", "prometheus", "zstd", "all", "dev"}
+EXTRAS = {"cuda", "torch", "verify", "plot", "prometheus", "zstd", "all", "dev"}
 # What an extra brings: a plain install runs its main job without any of them.
 OPTIONAL = (
     "hypothesis",
