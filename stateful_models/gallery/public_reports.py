@@ -40,6 +40,15 @@ REPORTS: Final[Mapping[str, str]] = MappingProxyType(
         "S1": "vllm-project/vllm#48102",
         "S6": "vllm-project/vllm#49671 (issue #49635)",
         "S10": "vllm-project/vllm#56709 (RFC #56701)",
+        "W1": "vllm-project/vllm#28951 (issue #28950)",
+        "W2": "vllm-project/vllm#50696",
+        "W3": "vllm-project/vllm#46278 (issue #45704)",
+        "W4": "vllm-project/vllm#47282 (#47291, #50863)",
+        "W5": "NVIDIA/TensorRT-LLM#9056 (issue #8813)",
+        "W7": "NVIDIA/TensorRT-LLM#15546",
+        "W8": "vllm-project/vllm-ascend#16428",
+        "W10": "sgl-project/sglang#36738",
+        "W11": "sgl-project/sglang#20611",
     }
 )
 """Project and number, as reported; described and shown here in our own words and code."""

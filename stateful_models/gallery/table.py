@@ -10,6 +10,7 @@ from stateful_models.gallery.mappings import BROKEN_MAPPERS, LEGAL_MAPPERS
 from stateful_models.gallery.oddities import ODDITIES
 from stateful_models.gallery.policies import BROKEN_POLICIES, LEGAL_POLICIES
 from stateful_models.gallery.public_reports import REPORTS
+from stateful_models.gallery.workers import BROKEN_WORKERS, LEGAL_WORKERS
 
 _HEAD = """# The gallery
 
@@ -22,8 +23,14 @@ Any of them can be tried by hand:
     kvoffload verify stateful_models.gallery.broken_policies.victims:Pol2PinnedVictim
     kvoffload verify --manager stateful_models.gallery.managers:Store7SlotTwice
 
+With `--driver stateful_models.gallery.policies:GalleryDriver` a policy is held to what it wrongly
+claims, and tried as the wrapper that it is. `--profile reference` convicts of what binds the
+reference alone (POL-4, POL-5, demands of class R), and of what only a host that errs comes upon.
+
 Page mappers are tried from Python: `stateful_models.pages.check_mapper(mapper)`, with one of
-`stateful_models.gallery.mappings.BROKEN_MAPPERS`.
+`stateful_models.gallery.mappings.BROKEN_MAPPERS`; workers by
+`stateful_models.workers.check_worker(exhibit.make)`, with one of
+`stateful_models.gallery.workers.BROKEN_WORKERS`.
 
 The letter behind a clause is the class of the demand that is broken (`kvoffload explain` has them
 in words).
@@ -88,6 +95,26 @@ def _lines() -> Iterator[str]:
     yield from _row("---", "---", "---")
     for name, odd in LEGAL_MAPPERS.items():
         yield from _row(name, odd.oddity, ", ".join(odd.reported))
+    yield ""
+    yield from _workers()
+
+
+def _workers() -> Iterator[str]:
+    yield "## Broken workers"
+    yield ""
+    yield from _row("name", "breaks", "mistake", "the like of it was reported as")
+    yield from _row(*["---"] * 4)
+    for name, broken in BROKEN_WORKERS.items():
+        part = CLAUSES[broken.clause].part(None)
+        rows = ", ".join(REPORTS[row] for row in broken.bug_rows)
+        yield from _row(f"`{name}`", f"{broken.clause} {part.kind.value}", broken.mistake, rows)
+    yield ""
+    yield "## Legal oddities among workers"
+    yield ""
+    yield from _row("name", "what is unusual")
+    yield from _row("---", "---")
+    for name, odd in LEGAL_WORKERS.items():
+        yield from _row(name, odd.oddity)
     yield ""
 
 

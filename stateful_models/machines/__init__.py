@@ -12,8 +12,10 @@ try:
         LRUPolicyMachine,
         PolicyMachine,
     )
+    from stateful_models.machines.system import SystemMachine
     from stateful_models.machines.testing import machine_test
     from stateful_models.machines.universe import ManagerConfig
+    from stateful_models.machines.worker import WorkerMachine
 except ModuleNotFoundError as _missing:
     if _missing.name != "hypothesis":
         raise
@@ -30,5 +32,7 @@ __all__ = [
     "ManagerMachine",
     "PageMachine",
     "PolicyMachine",
+    "SystemMachine",
+    "WorkerMachine",
     "machine_test",
 ]

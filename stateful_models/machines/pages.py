@@ -153,13 +153,13 @@ class PageMachine(RuleBasedStateMachine):
     def start(self, layer: Layer) -> None:
         """One layer and an empty pool."""
         self.layer = layer
-        self.mapper = self.make_mapper()
-        self.spreads = legal_spreads(layer)
+        self.mapper: PageMapper = self.make_mapper()
+        self.spreads: list[Spread] = legal_spreads(layer)
         size = len(self._layout(self.spreads[0]).canonical)
-        self.pool = self.make_pool(NUM_PAGES, size)
+        self.pool: Pool = self.make_pool(NUM_PAGES, size)
         self.stores: list[_Store] = []
         self.latest: dict[int, _Store] = {}
-        self.num_stores = 0
+        self.num_stores: int = 0
 
     @rule(page_id=st.integers(0, NUM_PAGES - 1), data=st.data())
     def store(self, page_id: int, data: st.DataObject) -> None:
@@ -200,14 +200,14 @@ class PageMachine(RuleBasedStateMachine):
     @rule(page_id=st.integers(0, NUM_PAGES - 1), data=st.data())
     def load(self, page_id: int, data: st.DataObject) -> None:
         """A worker of any configuration loads."""
-        spread = data.draw(st.sampled_from(self.spreads), label="configuration")
+        spread = data.draw(self._loaders(page_id), label="configuration")
         rank = data.draw(st.integers(0, spread.num_ranks - 1), label="rank")
         self._load(page_id, spread, rank)
 
     @rule(page_id=st.integers(0, NUM_PAGES - 1), data=st.data())
     def load_all(self, page_id: int, data: st.DataObject) -> None:
         """All workers of a configuration load."""
-        spread = data.draw(st.sampled_from(self.spreads), label="configuration")
+        spread = data.draw(self._loaders(page_id), label="configuration")
         for rank in range(spread.num_ranks):
             self._load(page_id, spread, rank)
 
@@ -218,6 +218,12 @@ class PageMachine(RuleBasedStateMachine):
         self.reach.note("dropped with a store under way", bool(before and before.awaited))
         self.pool.drop(page_id)
         self._check(page_id)
+
+    def _loaders(self, page_id: int) -> st.SearchStrategy[Spread]:
+        """Any configuration, and that which stored the page as often as all others together."""
+        store = self.latest.get(page_id)
+        anyone = st.sampled_from(self.spreads)
+        return anyone if store is None else st.just(store.spread) | anyone
 
     def _write(self, store: _Store, rank: int) -> None:
         over = self.latest.get(store.page_id) is not store

@@ -13,9 +13,13 @@ from kvoffload import CachePolicy, InvariantError, OffloadKey
 from stateful_models import operations as op
 from stateful_models.capabilities import Capabilities, stated_by
 from stateful_models.drivers import Driver, registered
-from stateful_models.engines.runs import PolicyRun
+from stateful_models.engines.runs import PolicyRun, run_program
+from stateful_models.engines.shrinking import shrink
 from stateful_models.hosting import PolicyHost
 from stateful_models.invariants import Finding, Invariant, PolicyBooks, policy_invariants
+from stateful_models.judge import Violation
+from stateful_models.levels import QUICK
+from stateful_models.machines.failures import BrokenRunError
 from stateful_models.machines.testing import refuse_lost_rules
 from stateful_models.machines.universe import (
     HINTS,
@@ -27,7 +31,7 @@ from stateful_models.machines.universe import (
     some_keys,
 )
 from stateful_models.models import ARCModel, LRUModel, PolicyModel, PolicyOracle, difference
-from stateful_models.programs import HostOperation, keys
+from stateful_models.programs import HostOperation, Program, keys
 from stateful_models.reach import Reach
 from stateful_models.steps import Step
 from stateful_models.trial.wording import program_lines
@@ -115,14 +119,8 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
         """Build the policy, its host and its judge."""
         driver = self.make_driver()
         model = self.make_model(capacity)
-        own = list(self.make_invariants(capacity))
-        if model is not None:
-            own.append(Predicted(model))
         self.run: PolicyRun[P] = PolicyRun(
-            driver,
-            capacity,
-            [*policy_invariants(driver.capabilities, capacity), *own],
-            reach=self.reach,
+            driver, capacity, self._judges(driver, capacity, model), reach=self.reach
         )
         self.host: PolicyHost = self.run.host
         self.may_refuse: bool = driver.capabilities.may_refuse is not None
@@ -253,6 +251,7 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
 
     def play(self, operation: HostOperation) -> None:
         """Play an operation, and hold what comes of it against everything that is known."""
+        __tracebackhide__ = True
         self.run.play(operation, KEYS)
         refused = any(
             isinstance(step.operation, op.Evict) and step.result is None
@@ -261,16 +260,52 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
         self.reach.note("refused eviction beside pins", refused and bool(self.host.pinned))
         self._object(self._inside())
 
+    def _judges(
+        self, driver: Driver[P], capacity: int, model: PolicyModel | None
+    ) -> list[Invariant[PolicyBooks]]:
+        own = list(self.make_invariants(capacity))
+        if model is not None:
+            own.append(Predicted(model))
+        return [*policy_invariants(driver.capabilities, capacity), *own]
+
     def _object(self, inside: str | None) -> None:
-        found = [str(violation) for violation in self.run.violations]
+        __tracebackhide__ = True
+        found = list(map(_told, self.run.violations))
         found += [inside] if inside is not None else []
         if found:
             self.over = True
-            raise AssertionError(
-                "\n".join(
-                    [*found, "the program:", *program_lines(self.run.played, self.run.violations)]
-                )
+            shown = program_lines(self.run.played, self.run.violations)
+            raise BrokenRunError("\n".join([*found, "the program:", *shown]), self._shorter)
+
+    def _shorter(self) -> str | None:
+        """The message on the shortest program found that breaks the same."""
+        driver = self.make_driver()
+
+        def played(program: Program) -> PolicyRun[P]:
+            return run_program(
+                driver,
+                program,
+                lambda capacity: self._judges(driver, capacity, self.make_model(capacity)),
             )
+
+        # What a rule does beside playing operations is no part of a program.
+        shortest = played(self.run.program)
+        if not shortest.violations:
+            return None
+        first = shortest.violations[0]
+
+        def still_fails(program: Program) -> Program | None:
+            nonlocal shortest
+            run = played(program)
+            if (first.clause, first.kind) not in ((one.clause, one.kind) for one in run.violations):
+                return None
+            shortest = run
+            return program.cut(len(run.program))
+
+        shrink(shortest.program, still_fails, QUICK.shrinking)
+        found = map(_told, shortest.violations)
+        shown = program_lines(shortest.played, shortest.violations)
+        return "\n".join([*found, "the shortest program found:", *shown])
 
     # A rule that is left out (`machine_test(without=...)`) is None: nothing may call one.
     def _settle(self) -> None:
@@ -312,6 +347,12 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
             self.run.play(op.PrepareStore("last", fresh), (*KEYS, *fresh))
         self.run.end()
         self._object(self._inside())
+
+
+def _told(found: Violation) -> str:
+    """What was broken. The calls that led there stand in the program."""
+    promise = f"\n  {found.promise}" if found.promise else ""
+    return f"{found.clause}: {found.message}{promise}"
 
 
 class Predicted(Invariant[PolicyBooks]):

@@ -9,6 +9,7 @@ from hypothesis import settings as Settings  # noqa: N812 - a class with a small
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from stateful_models.globs import fitting, is_chosen
+from stateful_models.machines.failures import BrokenRunError, shorten_all
 
 _RULE: Final = "hypothesis_stateful_rule"
 _FIRST: Final = "hypothesis_stateful_initialize_rule"
@@ -25,7 +26,8 @@ def machine_test(
     """A test that runs a machine, to be assigned to a name that begins with `test_`.
 
     `only` and `without` choose rules by globs over their names; those that begin a run are always
-    there. `settings` are by default those of the active profile of Hypothesis. Raises ValueError
+    there. `settings` are by default those of the active profile of Hypothesis. A failure of a
+    policy is shown by the shortest program found for its host. Raises ValueError
     for a glob that names no rule: what is tried would not be what was meant.
     """
     names = rule_names(machine)
@@ -41,7 +43,16 @@ def machine_test(
     part = type(machine.__name__, (machine,), dict.fromkeys(unwanted)) if unwanted else machine
 
     def test() -> None:
-        run_state_machine_as_test(part, settings=settings)
+        __tracebackhide__ = True
+        try:
+            run_state_machine_as_test(part, settings=settings)
+        except BrokenRunError as error:
+            error.shorten()
+            # The way through Hypothesis and the machine says nothing about the policy.
+            raise error.with_traceback(None) from None
+        except ExceptionGroup as several:
+            shorten_all(several)
+            raise
 
     test.__doc__ = machine.__doc__
     return test

@@ -1,0 +1,15 @@
+"""A whole system in small: a scheduler, a manager, workers of several ranks, and real bytes."""
+
+from stateful_models.system.engine import Engine, Job, JobKind, Request, WrongBytesError
+from stateful_models.system.world import Rank, SystemConfig, World
+
+__all__ = [
+    "Engine",
+    "Job",
+    "JobKind",
+    "Rank",
+    "Request",
+    "SystemConfig",
+    "World",
+    "WrongBytesError",
+]
