@@ -66,7 +66,7 @@ def test_a_broken_clause_is_told_with_its_sentence_and_the_program() -> None:
         check_manager(Store7SlotTwice, 2, TWO)
     told = str(broken.value).splitlines()
     assert told[0] == "STORE-7: one call handed a slot out twice: [0, 0]"
-    assert told[1] == CLAUSES["STORE-7"].sentence
+    assert told[1] == CLAUSES["STORE-7"].part(Kind.SAFETY).sentence
     assert told[-3].split() == ["resident", "pinned", "pending", "free"]
     assert told[-2].startswith("   1 prepare_store(r0, [a/0 b/0], attempt=1)")
 

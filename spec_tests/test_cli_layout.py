@@ -358,6 +358,37 @@ class TestJson:
         assert "not a file in an existing directory" in message
 
 
+class TestNarrowScreens:
+    def test_what_counts_is_folded_and_not_cut(
+        self, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "40")
+        out = shown(capsys, "--tp", "4", "--to", "tp=2")
+        assert "\u2026" not in out
+        assert max(map(len, out.splitlines())) < 80
+        monkeypatch.setenv("COLUMNS", "24")
+        lines = shown(capsys).splitlines()
+        assert "\u2026" not in "".join(lines)
+        digest = layout_id(
+            AttentionLayer(
+                total_kv_heads=8,
+                head_size=128,
+                element_size_bytes=2,
+                encoding=Encoding.PACKED_NHD,
+            ),
+            KVParallelConfig(block_size=16),
+        ).digest
+        assert digest in "".join(line.replace("layout", "").strip() for line in lines)
+
+    def test_a_width_of_nothing_is_one_that_is_not_known(
+        self, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "0")
+        out = shown(capsys, "--tp", "2")
+        monkeypatch.setenv("COLUMNS", "80")
+        assert out == shown(capsys, "--tp", "2") != ""
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -376,6 +407,23 @@ class TestRefusals:
             (["--plot", "layout.pdf"], "--plot layout.pdf: a picture is a .png or an .svg"),
             (["--tp", "0"], "Invalid value for '--tp'"),
             (["--encoding", "nhd"], "'nhd' is not one of"),
+            (["--dtype", ""], "--dtype : not one of float64,"),
+            (["--block", "3"], "--block goes with --to"),
+            (["--tp", "8192"], "8,192 workers are too many to be shown, at most 4,096"),
+            (["--tp", "2", "--to", "tp=8192"], "8,192 workers are too many to be shown"),
+            (["--pcp", "1" + "0" * 30], "workers are too many to be shown"),
+            (["--tp", "8", "--to", "tp=2,tp=4"], "--to tp=2,tp=4: tp twice"),
+            (["--to", "tp=0"], "tp_size must be an int >= 1, got 0"),
+            (["--block-size", "1" + "0" * 30], "canonical_page_size_bytes must be an int in"),
+            (["--opaque", str(1 << 63)], "canonical_page_size_bytes must be an int in"),
+            (
+                ["--block-size", "1048576", "--tp", "8", "--pcp", "2", "--interleave", "2"],
+                "524,288 runs in all, at most 262,144 are derived",
+            ),
+            (
+                ["--block-size", "100000000", "--tp", "2", "--to", "tp=4"],
+                "200,000,000 fragments, at most 4,194,304 are written out",
+            ),
         ],
     )
     def test_with_the_arithmetic_and_in_one_line(
@@ -389,6 +437,21 @@ class TestRefusals:
         assert "(a row of 100,000,000 is too long to be shown)\n" in out
         message = refused(capsys, *options, "--plot", str(tmp_path / "a.png"))
         assert message.endswith("a.png: a row of 100,000,000 is too long to be drawn")
+
+    def test_one_file_for_two_results(self, capsys: Output, tmp_path: Path) -> None:
+        target = tmp_path / "a.png"
+        beside = tmp_path / "there" / ".." / "a.png"
+        (tmp_path / "there").mkdir()
+        message = refused(capsys, "--plot", str(target), "--json", str(beside))
+        assert message.endswith("are the same file")
+        assert not target.exists()
+
+    def test_a_picture_of_too_many_blocks(self, capsys: Output, tmp_path: Path) -> None:
+        target = tmp_path / "a.png"
+        options = ["--heads", "1024", "--tp", "1024", "--block-size", "64"]
+        message = refused(capsys, *options, "--plot", str(target))
+        assert message.endswith("a.png: 65,536 coloured blocks are too many to be drawn")
+        assert not target.exists()
 
     def test_types_by_the_names_of_torch(self) -> None:
         names = ("torch.bfloat16", "Float32", "float8_e5m2", "fp8_e4m3", "uint8")

@@ -11,6 +11,7 @@ from stateful_models.contract import CLAUSES
 from stateful_models.gallery.table import page as gallery_page
 
 ROOT = Path(__file__).resolve().parents[1]
+ORDERING_PAGE = ROOT / "docs" / "ordering.md"
 POLICY_PAGE = ROOT / "docs" / "writing-a-policy.md"
 INVARIANTS_PAGE = ROOT / "docs" / "invariants.md"
 DRIVERS_PAGE = ROOT / "docs" / "drivers.md"
@@ -52,10 +53,10 @@ def run(place: Path, *arguments: str, status: int = 0) -> str:
 def place(tmp_path: Path) -> Path:
     """A directory with the policy that the pages speak of."""
     (tmp_path / "fifo.py").write_text(programs(POLICY_PAGE)[0], encoding="utf-8")
-    sessions, driver = programs(DRIVERS_PAGE)
+    sessions, driver, _ = programs(DRIVERS_PAGE)
     (tmp_path / "sessions.py").write_text(sessions, encoding="utf-8")
     (tmp_path / "session_driver.py").write_text(driver, encoding="utf-8")
-    (promise,) = [text for text in programs(INVARIANTS_PAGE) if "OWN-3" in text]
+    promise = programs_with("class OpenSessionsStay(")
     (tmp_path / "session_promise.py").write_text(promise, encoding="utf-8")
     return tmp_path
 
@@ -107,9 +108,10 @@ def test_the_invariant_of_the_documentation_judges_a_replay(place: Path) -> None
 
 
 def test_the_session_policy_of_the_documentation_keeps_its_promise(place: Path) -> None:
-    promise = programs_with("OWN-3")
+    promise = programs_with("class OpenSessionsStay(")
     assert len(promise.splitlines()) < 40
-    trial = ("-m", "kvoffload", "verify", "sessions.py:SessionFIFO", "--only", "POL-[13]")
+    chosen = ("--only", "POL-[13]", "--only", "OWN-3")
+    trial = ("-m", "kvoffload", "verify", "sessions.py:SessionFIFO", *chosen)
     driver = ("--driver", "session_driver.py:SessionDriver")
     judge = ("--invariant", "session_promise.py:OpenSessionsStay")
     assert "clean" in run(place, *trial, *driver, *judge)
@@ -117,12 +119,23 @@ def test_the_session_policy_of_the_documentation_keeps_its_promise(place: Path) 
     assert "breaks OWN-3" in broken
     assert 'SessionDriver(SessionFIFO, {"patient": False})' in broken
     assert "invariants=[OpenSessionsStay()]" in broken
+    with_arguments = programs_with("class OpenSessionsOfPatient(")
+    (place / "session_promise.py").write_text(promise + with_arguments, encoding="utf-8")
+    judge = ("--invariant", "session_promise.py:OpenSessionsOfPatient")
+    grid = run(place, *trial, *driver, *judge, "--arg", "patient=true,false")
+    assert grid.count("clean") == 2
 
 
 def programs_with(text: str) -> str:
     """The one program of the invariants' page that has a text."""
     (found,) = [program for program in programs(INVARIANTS_PAGE) if text in program]
     return found
+
+
+def test_the_report_of_the_documentation_is_what_is_printed(place: Path) -> None:
+    (place / "page.py").write_text("".join(programs(ORDERING_PAGE)), encoding="utf-8")
+    (report,) = re.findall(r"^```\n(ORD-1.*?)^```", text_of(ORDERING_PAGE), re.M | re.S)
+    assert run(place, "page.py").startswith(report)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

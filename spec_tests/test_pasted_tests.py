@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from attrs import evolve
 from typing_extensions import override
 
 from kvoffload import (
@@ -22,6 +23,7 @@ from kvoffload import (
     make_offload_key,
 )
 from kvoffload.policies.lru import LRUCachePolicy
+from stateful_models import checking
 from stateful_models import operations as op
 from stateful_models.checking import keys
 from stateful_models.contract import Kind, Profile
@@ -39,10 +41,11 @@ from stateful_models.gallery.broken_policies import (
 from stateful_models.gallery.policies import GalleryDriver
 from stateful_models.invariants import policy_invariants
 from stateful_models.programs import HostOperation, ManagerSettings, Program
+from stateful_models.trial.export import export_tests
 from stateful_models.trial.pasting import program_test, verdict_test
-from stateful_models.trial.request import Request, Task
+from stateful_models.trial.request import Request, Task, report_on
 from stateful_models.trial.trials import hold_trial
-from stateful_models.trial.verdicts import ClauseVerdict
+from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 GALLERY = "stateful_models.gallery"
@@ -341,6 +344,88 @@ def test_a_verdict_is_asked_for_as_the_trial_was_held() -> None:
     ):
         assert option in text
     assert len(text.splitlines()) <= 15
+
+
+CLAIMING = """
+from zlib import crc32
+
+from kvoffload.policies.lru import LRUCachePolicy
+from stateful_models.capabilities import Capabilities
+
+
+class Mine(LRUCachePolicy):
+    capabilities = Capabilities({claim})
+
+    def __init__(self, cache_capacity):
+        super().__init__(cache_capacity)
+        self.seen = set()
+
+    def insert(self, key, chunk, req_context):
+        self.seen.add(key)
+        super().insert(key, chunk, req_context)
+
+    def evict(self, n, protected):
+        spared = {spared}
+        return super().evict(n, {{*protected, *spared}}) or super().evict(n, protected)
+"""
+CLAIM_OF = {"key blind": "key_blind=True", "without hints": "without_hints=LRUCachePolicy"}
+WRONG, RIGHT = "[max(self.seen, key=crc32)]", "[]"
+
+
+def forget_verdicts() -> None:
+    """Trials are held once a target, and what the target is changes here."""
+    vars(checking)["_report"].cache_clear()
+
+
+@pytest.mark.parametrize("claim", CLAIM_OF)
+def test_a_claim_that_no_program_shows_alone_has_a_test_too(
+    claim: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim is listed whether it is broken, kept or given up."""
+
+    def hold(request: Request) -> Report:
+        return hold_trial(evolve(request, only=(claim,)))
+
+    def write(claims: str, spared: str) -> None:
+        (tmp_path / "theirs.py").write_text(CLAIMING.format(claim=claims, spared=spared))
+        forget_verdicts()
+
+    monkeypatch.setattr(checking, "hold_trial", hold)
+    monkeypatch.chdir(tmp_path)
+    write(CLAIM_OF[claim], WRONG)
+    # No program of a test has such a variable in its environment.
+    request = Request(task=Task.POLICY, target="theirs.py:Mine", environment={"MODE": "x"})
+    report = hold(request)
+    verdict = report.of(claim)
+    assert verdict.convicts
+    assert verdict.program
+    assert "verdict_on(" in verdict.test
+    exported: dict[str, object] = {}
+    exec(compile(export_tests([report]), "<exported>", "exec"), exported)
+    keeps = exported["test_mine_keeps"]
+    assert callable(keeps)
+    for check in (lambda: run(verdict.test), lambda: keeps(claim)):
+        write(CLAIM_OF[claim], WRONG)
+        with pytest.raises(AssertionError):
+            check()
+        write(CLAIM_OF[claim], RIGHT)
+        check()
+        write("", RIGHT)
+        check()
+
+
+def test_a_verdict_on_what_no_engine_tries_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hold(request: Request) -> Report:
+        return evolve(report_on(request, Outcome.CLEAN))
+
+    monkeypatch.setattr(checking, "hold_trial", hold)
+    forget_verdicts()
+    verdict = checking.verdict_on("theirs.py:Mine", "STORE-1")
+    assert verdict.verdict is Verdict.NOT_REACHED
+    assert not verdict.broken
+    with pytest.raises(KeyError, match="STORE-99"):
+        checking.verdict_on("theirs.py:Mine", "STORE-99")
+    forget_verdicts()
 
 
 MANAGER = """

@@ -301,11 +301,55 @@ def test_lines_are_told_method_by_method(load: Load, watched: Watched) -> None:
         MethodLines("_Node.__init__", 29, ran=1, lines=1, never_ran=()),
         MethodLines("_Node.unused", 32, ran=0, lines=1, never_ran=("33",)),
         MethodLines("assist", 41, ran=0, lines=1, never_ran=("42",)),
+        # Of the file beside it that its base is from.
+        MethodLines("logged.<locals>.wrapper", 6, ran=1, lines=1, never_ran=()),
+        MethodLines("outside", 12, ran=1, lines=1, never_ran=()),
+        MethodLines("Base.clear", 17, ran=1, lines=1, never_ran=()),
     ]
+    assert [method.file for method in lines.report()] == [""] * 5 + ["helper.py"] * 3
     with lines:
         policy.evict(5)
     assert by_name(lines)["Policy.evict"].never_ran == ()
     assert by_name(lines)["assist"].never_ran == ()
+
+
+def test_what_an_author_inherits_from_elsewhere_is_own(load: Load, watched: Watched) -> None:
+    module = load(
+        slru="""
+        class SLRU:
+            def evict(self, n):
+                return [n]
+
+            def touch(self, keys):
+                if not keys:
+                    return
+                self.order(keys)
+
+            def order(self, keys):
+                return None
+        """,
+        broken="""
+        from slru import SLRU
+
+
+        class Broken(SLRU):
+            def order(self, keys):
+                return keys
+
+            def evict(self, n):
+                return super().evict(n)
+        """,
+    )
+    lines = watched(module.Broken)
+    with lines:
+        module.Broken().evict(2)
+        module.Broken().touch([1])
+    found = by_name(lines)
+    assert found["SLRU.evict"].never_ran == ()
+    assert (found["SLRU.touch"].never_ran, found["SLRU.touch"].file) == (("8",), "slru.py")
+    # Nothing can run it: another stands before it.
+    assert "SLRU.order" not in found
+    assert found["Broken.order"].ran == 1
 
 
 def test_a_factory_is_a_target_with_what_it_makes(load: Load, watched: Watched) -> None:

@@ -5,12 +5,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from textwrap import dedent, indent
 
 import pytest
 
 from kvoffload import InvalidValueError
+from stateful_models.trial.mark import Mark
 from stateful_models.trial.process import ChildChannel, ChildEnd, Ending, NotAChildError, run_child
 
 PATIENCE = 60.0
@@ -33,6 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         hash_seed: int = 0,
         timeout_s: float = PATIENCE,
         on_message: Callable[[bytes], None] | None = None,
+        patience: Callable[[bytes], float] = lambda mark: inf,
     ) -> tuple[ChildEnd, list[bytes]]:
         begin = """
             import os, signal, subprocess, sys, threading, time
@@ -48,6 +51,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             hash_seed=hash_seed,
             timeout_s=timeout_s,
             on_message=sent.append if on_message is None else on_message,
+            patience=patience,
         )
         return end, sent
 
@@ -282,8 +286,52 @@ def test_of_much_output_the_end_is_kept(run: Run) -> None:
     assert end.stderr.endswith("the end")
 
 
-def test_a_message_is_one_line() -> None:
-    channel = ChildChannel(-1, b"", b"")
+def test_what_it_was_at_is_known_though_it_is_gone(run: Run) -> None:
+    end, sent = run(
+        """
+        channel.mark(b"the first of all")
+        channel.mark(b"second")
+        os._exit(7)
+        """
+    )
+    assert (end.kind, end.status, end.mark) == (Ending.EXITED, 7, b"second")
+    assert sent == []
+    end, _ = run("with channel: channel.mark(b'x' * 5000)")
+    assert end.mark == b"x" * 1022
+
+
+def test_a_mark_may_not_stand_for_longer_than_it_is_given(run: Run) -> None:
+    code = """
+        channel.mark(b"")
+        channel.mark(b"slow")
+        channel.mark(b"slow")
+        channel.send(b"x")
+        while True:
+            pass
+    """
+
+    def patience(mark: bytes) -> float:
+        return 0.2 if mark == b"slow" else inf
+
+    end, sent = run(code, patience=patience)
+    assert (end.kind, end.mark, sent) == (Ending.DID_NOT_RETURN, b"slow", [b"x"])
+
+
+def test_a_mark_that_is_set_again_stands_anew(tmp_path: Path) -> None:
+    with (tmp_path / "page").open("w+b") as file:
+        mark = Mark.made_in(file.fileno())
+        other = Mark(file.fileno())
+    assert (other.get(), other.turn()) == (b"", 0)
+    mark.set(b"same")
+    turn = other.turn()
+    mark.set(b"same")
+    assert other.get() == b"same"
+    assert other.turn() != turn
+
+
+def test_a_message_is_one_line(tmp_path: Path) -> None:
+    with (tmp_path / "page").open("w+b") as file:
+        channel = ChildChannel(-1, Mark.made_in(file.fileno()), b"", b"")
     with pytest.raises(InvalidValueError, match="message"):
         channel.send(b"two\nlines")
 

@@ -168,8 +168,8 @@ def test_the_test_that_is_printed_fails_as_the_trial_did(place: Path, capsys: Ou
 def test_the_table_and_the_breach_can_be_read(place: Path, capsys: Output) -> None:
     assert run(["verify", "theirs.py:Unprotected", "theirs.py:Fine", "--only", "POL-2"]) == 1
     text = capsys.readouterr().out
-    assert re.search(r"Unprotected +convicted +0 +1 +0 +0 +0", text)
-    assert re.search(r"Fine +clean +1 +0 +0 +0 +0", text)
+    assert re.search(r"Unprotected +convicted +0 +1 +0 +0", text)
+    assert re.search(r"Fine +clean +1 +0 +0 +0", text)
     assert "theirs.py:Unprotected breaks POL-2" in text
     assert "vLLM 0.33 then: a/0, which the request offered, is gone" in text
 
@@ -225,7 +225,7 @@ def test_the_environment_reaches_the_target(place: Path, capsys: Output) -> None
 
 def test_an_invariant_of_ones_own_convicts(place: Path, capsys: Output) -> None:
     own = ["--invariant", "theirs.py:NeverPinned"]
-    (report,) = reports(["theirs.py:Fine", *own, "--only", "POL-1"], capsys, 1)
+    (report,) = reports(["theirs.py:Fine", *own, "--only", "OWN-*"], capsys, 1)
     clause = clauses(report)["OWN-1"]
     assert clause["source"] == "NeverPinned"
     assert clause["sentence"] == "Nothing is ever pinned."

@@ -79,6 +79,15 @@ class Account:
         entry = self.resident.get(key)
         return 0 if entry is None else len(entry.loaders)
 
+    def is_due(self, completion: CompleteLoad | CompleteStore) -> bool:
+        """Whether all that it completes is under way, by its attempt if it names one."""
+        if not completion.keys:
+            # Whether there was such an attempt is not known here.
+            return completion.attempt is None
+        if isinstance(completion, CompleteLoad):
+            return len(self._released(completion)) == len(completion.keys)
+        return len(self._stored(completion)) == len(set(completion.keys))
+
     def read(self, step: Step) -> None:
         """Work out what the step completes, if it is a completion that was accepted."""
         operation = step.operation

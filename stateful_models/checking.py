@@ -39,7 +39,7 @@ from stateful_models.manager_drivers import ManagerDriver, registered_manager
 from stateful_models.programs import HostOperation, ManagerSettings, Program, keys
 from stateful_models.trial.request import Argument, Request, Task
 from stateful_models.trial.trials import hold_trial
-from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report
+from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
 from stateful_models.trial.wording import plain_lines, program_lines
 
 __all__ = [
@@ -84,6 +84,7 @@ def check_policy(
     `target` is a registered name, a class or factory that takes `cache_capacity`, or a driver. A
     `watchful` host looks every key up after each operation. Raises BrokenClauseError.
     """
+    __tracebackhide__ = True
     program = Program(capacity, tuple(operations), watchful)
     if isinstance(target, str):
         _check(registered(target), program, invariants)
@@ -104,6 +105,7 @@ def check_policy_law(
     everything else is as for `check_policy`. Raises BrokenClauseError, and InvalidValueError where
     there is no such law.
     """
+    __tracebackhide__ = True
     program = Program(capacity, tuple(operations))
     if isinstance(target, str):
         _check_law(registered(target), law, program)
@@ -128,6 +130,7 @@ def check_manager(
     makes no mistakes. A `watchful` host looks every key up after each operation; any looks them up
     in the end, once everything in flight has ended. Raises BrokenClauseError.
     """
+    __tracebackhide__ = True
     program = Program(capacity, tuple(operations), watchful, settings)
     if isinstance(target, str):
         _check_manager(registered_manager(target), program, invariants)
@@ -151,6 +154,7 @@ def check_manager_law(
     else is as for `check_manager`. Raises BrokenClauseError, and InvalidValueError where there is
     no such law.
     """
+    __tracebackhide__ = True
     program = Program(capacity, tuple(operations), settings=settings)
     if isinstance(target, str):
         _check_manager_law(registered_manager(target), law, program)
@@ -176,7 +180,8 @@ def verdict_on(
     """What a trial of the target says of one clause; all clauses of a target are one trial.
 
     Targets, drivers and invariants are named as for `kvoffload verify`. Raises UntriableError when
-    the target cannot be tried, and KeyError for a clause that its trial does not judge.
+    the target cannot be tried, and KeyError for what is no clause. One of the contract that no
+    engine tries is not reached, unless something was found against it all the same.
     """
     report = _report(
         target,
@@ -191,7 +196,17 @@ def verdict_on(
     )
     if report.verdict is Outcome.UNTRIED:
         raise UntriableError(f"{target}: {report.problem}")
-    return report.of(clause)
+    if clause not in CLAUSES or any(clause == each.id for each in report.clauses):
+        return report.of(clause)
+    lead = CLAUSES[clause]
+    return ClauseVerdict(
+        id=clause,
+        kind=lead.kind.value,
+        source=lead.source.value,
+        verdict=Verdict.NOT_REACHED,
+        sentence=lead.sentence,
+        reason="no engine tries it, and nothing was found against it",
+    )
 
 
 @lru_cache(maxsize=64)
@@ -217,6 +232,7 @@ def _report(
             profile=Profile(profile),
             level=level,
             seed=seed,
+            unhurried=True,
         )
     )
 
@@ -224,6 +240,7 @@ def _report(
 def _check(
     driver: Driver[P], program: Program, invariants: Iterable[Invariant[PolicyBooks]]
 ) -> None:
+    __tracebackhide__ = True
     own = list(invariants)
     run = run_program(
         driver,
@@ -237,11 +254,12 @@ def _check(
 def _check_manager(
     driver: ManagerDriver[M], program: Program, invariants: Iterable[Invariant[Account]]
 ) -> None:
+    __tracebackhide__ = True
     own = list(invariants)
     run = run_manager_program(
         driver,
         _with_settings(driver, program),
-        usual_invariants(driver.capabilities, lambda: own),
+        usual_invariants(driver.capabilities, lambda capacity: own),
         reference=driver.capabilities.reference,
         surroundings=_patient(),
     )
@@ -249,6 +267,7 @@ def _check_manager(
 
 
 def _check_law(driver: Driver[P], law: str, program: Program) -> None:
+    __tracebackhide__ = True
     able = driver.capabilities
     trial = PolicyTrial(
         driver,
@@ -260,6 +279,7 @@ def _check_law(driver: Driver[P], law: str, program: Program) -> None:
 
 
 def _check_manager_law(driver: ManagerDriver[M], law: str, program: Program) -> None:
+    __tracebackhide__ = True
     able = driver.capabilities
     trial = ManagerTrial(driver, usual_invariants(able), capabilities=able, surroundings=_patient())
     played = _with_settings(driver, program)
@@ -284,6 +304,7 @@ def _law_of(engines: Iterable[EngineT], name: str) -> EngineT:
 
 
 def _raise_found(violations: Sequence[Violation], played: Sequence[Played]) -> None:
+    __tracebackhide__ = True
     if violations:
         lines = [
             line for one in violations for line in (f"{one.clause}: {one.message}", one.promise)
@@ -293,6 +314,7 @@ def _raise_found(violations: Sequence[Violation], played: Sequence[Played]) -> N
 
 
 def _raise_breach(breach: Breach | None) -> None:
+    __tracebackhide__ = True
     if breach is not None:
         known = CLAUSES.get(breach.clause)
         sentence = breach.promise if known is None else known.part(breach.kind).sentence

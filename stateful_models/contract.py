@@ -219,7 +219,8 @@ POL-5 H own The same calls at the same clock give the same victims.
 POL-5 A own They do so in another process too.
 POL-6 H 0.33 After clear a policy behaves as a new one does.
 POL-6 C 0.33 Removing and inserting equals a fresh insertion.
-POL-7 S own No hook raises or spoils later evictions, whatever keys and hints it is given.
+POL-7 S own No hook raises, loses or revives a key, or spoils later evictions, whatever keys and
+    hints it is given.
 POL-7 A own Keys are gone through once, so that an iterator serves as well as a list.
 POL-8 C own The cost of evicting follows what changed, not what is resident.
 POL-9 C own When and in which order pins are released never decides who goes.

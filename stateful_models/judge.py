@@ -36,10 +36,10 @@ class InvariantFailedError(Exception):
 class Violation:
     """A breach of `clause` at step `number`; `calls` are the last steps up to it, as text.
 
-    `invariant` is the class that found it and `promise` the sentence of the clause: ours where
+    `invariant` is the class that found it and `promise` the sentence of what is broken: ours where
     it is one of ours, else the first line of that class's docstring. `kind` is the class of the
     demand that is broken, None in a clause that is not ours. Where `raised`, nothing was found: the
-    invariant itself failed, and `clause` is its name.
+    invariant itself failed, and `clause` is its name. `strayed` is as in a `Finding`.
     """
 
     clause: str
@@ -50,6 +50,7 @@ class Violation:
     promise: str = ""
     raised: bool = False
     kind: Kind | None = None
+    strayed: OffloadKey | None = None
 
     def __str__(self) -> str:
         sentence = f"\n  {self.promise}" if self.promise else ""
@@ -71,6 +72,7 @@ class Judge(Generic[BooksT]):
         self.invariants: tuple[Invariant[BooksT], ...] = tuple(invariants)
         self.checks: int = 0
         self._last: deque[Step] = deque(maxlen=keep_last)
+        self._text: tuple[str, ...] | None = None
         self._asked: tuple[Invariant[BooksT], ...] = self.invariants
         self._concerned: dict[type[Operation], tuple[Invariant[BooksT], ...]] = {}
 
@@ -87,14 +89,15 @@ class Judge(Generic[BooksT]):
                 if not invariant.concerns or issubclass(kind, invariant.concerns)
             )
         self._last.append(step)
-        violations: Sequence[Violation] = ()
+        self._text = None
+        violations: list[Violation] = []
         for invariant in concerned:
             try:
                 for finding in invariant.judge(step, books):
-                    violations = [*violations, self._found(invariant, finding, step)]
+                    violations.append(self._found(invariant, finding, step))
             # An invariant may be anybody's, and the subject's host must not suffer from it.
             except Exception as error:
-                violations = [*violations, self._failed(invariant, error, step)]
+                violations.append(self._failed(invariant, error, step))
         self.checks += len(concerned)
         books.apply(step)
         return violations
@@ -104,13 +107,22 @@ class Judge(Generic[BooksT]):
         message = keys_in_short(finding.message)
         kind: Kind | None = None
         if clause in CLAUSES:
-            promise = CLAUSES[clause].sentence
-            kind = CLAUSES[clause].part(finding.kind).kind
+            part = CLAUSES[clause].part(finding.kind)
+            promise, kind = part.sentence, part.kind
         else:
             promise = (type(invariant).__doc__ or "").strip().partition("\n")[0]
             if clause not in invariant.clauses:
                 message = f"{message} (found by {name}, which does not list {clause})"
-        return Violation(clause, message, step.number, self._calls(), name, promise, kind=kind)
+        return Violation(
+            clause,
+            message,
+            step.number,
+            self._calls(),
+            name,
+            promise,
+            kind=kind,
+            strayed=finding.strayed,
+        )
 
     def _failed(self, invariant: Invariant[BooksT], error: Exception, step: Step) -> Violation:
         self._asked = tuple(asked for asked in self._asked if asked is not invariant)
@@ -124,7 +136,10 @@ class Judge(Generic[BooksT]):
         return Violation(name, message, step.number, self._calls(), name, raised=True)
 
     def _calls(self) -> tuple[str, ...]:
-        return tuple(keys_in_short(str(step)) for step in self._last)
+        # One step may break a thousand things, and be long itself.
+        if self._text is None:
+            self._text = tuple(keys_in_short(str(step)) for step in self._last)
+        return self._text
 
 
 def keys_in_short(text: str) -> str:

@@ -1,5 +1,6 @@
 """Levels: how long a trial takes. A level is a budget of programs, not of seconds, so that a trial
-finds the same on any machine; `patience_s` only ends what takes much longer than it should."""
+finds the same on any machine; `patience_s` only ends what takes much longer than it should, and the
+report says what was cut."""
 
 from __future__ import annotations
 
@@ -28,30 +29,30 @@ class Level:
     shrinking: int
     """Programs tried to make one failure short."""
     patience_s: float
-    """Seconds of one engine after which it is cut, and says so."""
+    """Seconds of work of one engine after which it is cut, and says so."""
 
 
 QUICK: Final = Level(
     name="quick",
-    programs=800,
+    programs=500,
     length=40,
     depth=3,
     laws=40,
     churn=3_000,
     cost_capacity=256,
     shrinking=300,
-    patience_s=4.0,
+    patience_s=6.0,
 )
 CI: Final = Level(
     name="ci",
-    programs=5_000,
+    programs=4_000,
     length=60,
     depth=5,
     laws=300,
     churn=20_000,
     cost_capacity=2_048,
     shrinking=1_000,
-    patience_s=30.0,
+    patience_s=60.0,
 )
 NIGHTLY: Final = Level(
     name="nightly",

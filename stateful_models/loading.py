@@ -73,7 +73,7 @@ def _load_file(path: Path) -> ModuleType:
     if loaded is not None:
         return loaded
     if not full.is_file():
-        raise TargetError(f"{path}: no such file")
+        raise TargetError(f"{path}: {'not a file' if full.exists() else 'no such file'}")
     spec = importlib.util.spec_from_file_location(name, full)
     if spec is None or spec.loader is None:
         raise TargetError(f"{path}: not a Python file")

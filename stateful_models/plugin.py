@@ -120,6 +120,7 @@ class Target(pytest.Collector):
         self.chosen = chosen
         self._request = request
         self._report: Report | None = None
+        self._invariants: dict[str, str] = {}
 
     def collect(self) -> Iterable[ClauseTest]:
         """The clauses that a target of its kind can be held to, as far as they are wanted.
@@ -130,7 +131,8 @@ class Target(pytest.Collector):
 
         request = self._request
         names = list(filter(request.wants, clauses_of(request.task)))
-        names += [invariant.rpartition(":")[2] for invariant in request.invariants]
+        self._invariants = self._own(request)
+        names += self._invariants
         tests = [
             ClauseTest.from_parent(self, name=name)  # pyright: ignore[reportUnknownMemberType]
             for name in names
@@ -141,11 +143,30 @@ class Target(pytest.Collector):
         whole = not self.chosen or self.nodeid in self.chosen
         return [test for test in tests if whole or test.nodeid in self.chosen]
 
+    def _own(self, request: Request) -> dict[str, str]:
+        """The clauses of the author's own that are wanted, each with the class that judges it.
+
+        An invariant that lists none, or that cannot be loaded, stands there as it was named.
+        """
+        from stateful_models.loading import TargetError
+        from stateful_models.trial.trials import own_clauses
+
+        named = {name: name.rpartition(":")[2] for name in request.invariants}
+        try:
+            found = own_clauses(request)
+        except TargetError:
+            # The trial ends with it too, and says so in each test.
+            return {kind: kind for kind in named.values()}
+        listed = {one.invariant for one in found}
+        bare = {kind: kind for name, kind in named.items() if name not in listed}
+        return {**{one.id: one.kind for one in found if request.wants(one.id)}, **bare}
+
     def verdicts(self, name: str) -> Iterator[ClauseVerdict]:
-        """The verdicts on a clause, or on what an invariant of this name found."""
-        report = self.report()
-        for clause in report.clauses:
-            if name in (clause.id, clause.source):
+        """The verdicts on a clause, and on what its invariant found that it does not list."""
+        invariant = self._invariants.get(name)
+        for clause in self.report().clauses:
+            stray = clause.source == invariant and clause.id not in self._invariants
+            if name == clause.id or stray:
                 yield clause
 
     def report(self) -> Report:
@@ -212,7 +233,7 @@ def _requests(config: pytest.Config) -> Iterator[Request]:
     level: str | None = config.getoption("--kvoffload-level")
     seed: int | None = config.getoption("--kvoffload-seed")
     for kind, target in targets:
-        yield Request(
+        request = Request(
             task=Task(kind),
             target=target,
             driver=config.getoption("--kvoffload-driver"),
@@ -220,10 +241,13 @@ def _requests(config: pytest.Config) -> Iterator[Request]:
             profile=Profile(config.getoption("--kvoffload-profile")),
             level=level or "quick",
             seed=seed or 0,
-            only=_globs(config, "--kvoffload-only"),
-            without=_globs(config, "--kvoffload-without"),
+            unhurried=True,
+            only=_texts(config, "--kvoffload-only"),
+            without=_texts(config, "--kvoffload-without"),
             arguments=dict(map(_argument, _texts(config, "--kvoffload-arg"))),
         )
+        _check_globs(request)
+        yield request
 
 
 def _texts(config: pytest.Config, option: str) -> tuple[str, ...]:
@@ -232,16 +256,25 @@ def _texts(config: pytest.Config, option: str) -> tuple[str, ...]:
     return tuple(texts or ())
 
 
-def _globs(config: pytest.Config, option: str) -> tuple[str, ...]:
-    """Globs over clauses. Raises pytest.UsageError for one that fits none."""
+def _check_globs(request: Request) -> None:
+    """Raise pytest.UsageError for a glob that fits no clause, ours or the author's own."""
     from stateful_models.contract import CLAUSES
     from stateful_models.globs import fitting
+    from stateful_models.loading import TargetError
+    from stateful_models.trial.scope import CLAIMS
+    from stateful_models.trial.trials import own_clauses
 
-    globs = _texts(config, option)
-    for glob in globs:
-        if not fitting(glob, CLAUSES):
-            raise pytest.UsageError(f"{option} {glob}: no clause is called that")
-    return globs
+    for option, globs in (("only", request.only), ("without", request.without)):
+        unfit = [glob for glob in globs if not fitting(glob, (*CLAUSES, *CLAIMS))]
+        if not unfit:
+            continue
+        try:
+            own = [clause.id for clause in own_clauses(request)]
+        except TargetError as error:
+            raise pytest.UsageError(f"--kvoffload-invariant: {error}") from error
+        for glob in unfit:
+            if not fitting(glob, own):
+                raise pytest.UsageError(f"--kvoffload-{option} {glob}: no clause is called that")
 
 
 def _argument(text: str) -> tuple[str, Argument]:

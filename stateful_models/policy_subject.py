@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import Generic, TypeVar
+from types import CodeType
+from typing import Final, Generic, TypeVar
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
 from stateful_models import operations as op
@@ -15,9 +16,15 @@ from stateful_models.loading import describe
 from stateful_models.steps import BadAnswerError, Found, Result, Step, Victim, Victims
 from stateful_models.subjects import Contexts
 from stateful_models.subjects import call_if_there as call
+from stateful_models.trial.driver_methods import mismatch
 from stateful_models.trial.hang import DidNotReturn
 
 P = TypeVar("P", bound=CachePolicy)
+T = TypeVar("T")
+
+
+_PERFORM_EVENT: Final[object] = vars(Driver)["perform_event"].__code__
+"""In which the method of an event is called where the driver does not do it otherwise."""
 
 
 class _DriverOf(Driver[P]):
@@ -70,7 +77,7 @@ class PolicySubject(Generic[P]):
         try:
             with self._watch:
                 result = self._call(operation)
-        except (DidNotReturn, KeyboardInterrupt):
+        except (DidNotReturn, KeyboardInterrupt, DriverFailedError):
             raise
         # A host dies of an exit, and of whatever else, as it does of an exception.
         except BaseException as raised:
@@ -81,14 +88,21 @@ class PolicySubject(Generic[P]):
 
     def _is_of_the_driver(self, error: BaseException) -> bool:
         """Whether it came up in a method that the driver's own class defines."""
-        traceback = error.__traceback__
-        if traceback is None:
-            return False
-        while traceback.tb_next is not None:
-            traceback = traceback.tb_next
-        code = traceback.tb_frame.f_code
+        code = _innermost(error)
         own = authored(self.driver)
-        return any(getattr(method, "__code__", None) is code for _, method in own)
+        return code is not None and any(
+            getattr(method, "__code__", None) is code for _, method in own
+        )
+
+    def _tell(self, hook: Callable[..., T], *arguments: object) -> T:
+        """Call a method of the driver. Raises DriverFailedError where it takes other arguments."""
+        try:
+            return hook(self.policy, *arguments)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                # It came up in what was called.
+                raise
+            raise DriverFailedError(mismatch(hook, Driver)) from error
 
     def _call(self, operation: op.Operation) -> Result:
         policy, of = self.policy, self.contexts.of
@@ -96,7 +110,7 @@ class PolicySubject(Generic[P]):
             case op.Get(key, request):
                 found = policy.get(key)
                 if request is not None:
-                    self.driver.looked_up(policy, key, found is not None, of(request))
+                    self._tell(self.driver.looked_up, key, found is not None, of(request))
                 if found is not None:
                     slot: object = getattr(found, "chunk_id", None)
                     own = found is self.chunks.get(key)
@@ -111,7 +125,7 @@ class PolicySubject(Generic[P]):
             case op.Evict(count, protected, request):
                 return self._evict(count, protected, of(request or ""))
             case op.BeforeStore(request, keys):
-                self.driver.before_store(policy, keys, of(request))
+                self._tell(self.driver.before_store, keys, of(request))
             case op.StoreMiss(request, keys):
                 if self._overrides("on_store_miss"):
                     policy.on_store_miss(self._make_keys(keys), of(request))
@@ -141,9 +155,9 @@ class PolicySubject(Generic[P]):
     def _insert(self, key: OffloadKey, slot: int, context: ReqContext) -> None:
         chunk = self.chunks[key] = self._make_chunk(slot)
         arguments = (key, chunk, context)
-        self.driver.before_insert(self.policy, *arguments)
+        self._tell(self.driver.before_insert, *arguments)
         call(self.policy, "insert", arguments[: 3 if self._insert_takes_context else 2])
-        self.driver.after_insert(self.policy, *arguments)
+        self._tell(self.driver.after_insert, *arguments)
 
     def _finish(self, operation: op.RequestFinished) -> None:
         context = self.contexts.of(operation.request)
@@ -158,7 +172,7 @@ class PolicySubject(Generic[P]):
             else:
                 for group in operation.key_groups:
                     self._touch(group, context)
-        self.driver.request_finished(self.policy, context)
+        self._tell(self.driver.request_finished, context)
 
     def _touch(self, keys: Sequence[OffloadKey], context: ReqContext) -> None:
         arguments = (self._make_keys(keys), context)
@@ -176,19 +190,29 @@ class PolicySubject(Generic[P]):
                     self.contexts.of(request).set_offload_key_position(key, end)
             case op.NewRequest():
                 context = self.contexts.announce(operation)
-                self.driver.request_started(self.policy, context)
+                self._tell(self.driver.request_started, context)
             case op.AdvanceClock(seconds):
                 if self._advance_clock is not None:
                     self._advance_clock(seconds)
             case op.HostEvent():
-                self.driver.perform_event(self.policy, operation)
+                self._perform_event(operation)
             case _:
                 raise TypeError(f"{operation} is no call to a policy")
+
+    def _perform_event(self, event: op.HostEvent) -> None:
+        try:
+            self._tell(self.driver.perform_event, event)
+        except (AttributeError, TypeError) as error:
+            if _innermost(error) is not _PERFORM_EVENT:
+                raise
+            # There is no such method, or it takes other values.
+            call = f"{event.name}({', '.join(map(repr, event.values))})"
+            raise DriverFailedError(f"host_events has {call}: {describe(error)}") from error
 
     def _evict(
         self, count: int, protected: frozenset[OffloadKey], context: ReqContext
     ) -> Victims | None:
-        answer = self.driver.evict(self.policy, count, set(protected), context)
+        answer = self._tell(self.driver.evict, count, set(protected), context)
         if answer is None:
             return None
         if not hasattr(answer, "__len__"):
@@ -203,6 +227,16 @@ class PolicySubject(Generic[P]):
         for victim in victims:
             self.chunks.pop(victim.key, None)
         return Victims(victims)
+
+
+def _innermost(error: BaseException) -> CodeType | None:
+    """The code in which an error came up."""
+    traceback = error.__traceback__
+    if traceback is None:
+        return None
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback.tb_frame.f_code
 
 
 def _takes(method: Callable[..., object], arguments: int) -> bool:

@@ -107,6 +107,70 @@ class Program:
 
         return self.with_operations(map(numbered, self.operations))
 
+    def with_own_completions(self) -> Program:
+        """The same where each completion comes from the request that began the last such thing."""
+        storers: dict[OffloadKey, op.RequestId] = {}
+        loaders: dict[OffloadKey, op.RequestId] = {}
+        operations: list[HostOperation] = []
+        for one in self.operations:
+            match one:
+                case op.PrepareStore(request, named):
+                    storers.update(dict.fromkeys(named, request))
+                case op.PrepareLoad(request, named):
+                    loaders.update(dict.fromkeys(named, request))
+                case op.CompleteStore(request, named) | op.CompleteLoad(request, named):
+                    begun = storers if isinstance(one, op.CompleteStore) else loaders
+                    owner = next((begun[key] for key in named if key in begun), request)
+                    one = with_request(one, owner)
+                case _:
+                    pass
+            operations.append(one)
+        return self.with_operations(operations)
+
+    def with_plain_requests(self) -> Program:
+        """The same with requests r1, r2, r3 in the order in which they come."""
+        names: dict[op.RequestId, op.RequestId] = {}
+        for one in self.operations:
+            request = request_of(one)
+            if request is not None:
+                names.setdefault(request, f"r{len(names) + 1}")
+        return self.with_operations(
+            one if (request := request_of(one)) is None else with_request(one, names[request])
+            for one in self.operations
+        )
+
+
+def request_of(operation: op.Operation) -> op.RequestId | None:
+    """The request that an operation belongs to, if any."""
+    match operation:
+        case (
+            op.NewRequest(request)
+            | op.SetPositions(request)
+            | op.Lookup(request)
+            | op.Outstanding(request)
+            | op.FinishRequest(request)
+            | op.OfKeys(request)
+        ):
+            return request
+        case _:
+            return None
+
+
+def with_request(operation: HostOperation, request: op.RequestId) -> HostOperation:
+    """The operation for another request, if it belongs to one."""
+    match operation:
+        case (
+            op.NewRequest()
+            | op.SetPositions()
+            | op.Lookup()
+            | op.Outstanding()
+            | op.FinishRequest()
+            | op.OfKeys()
+        ):
+            return evolve(operation, request=request)
+        case _:
+            return operation
+
 
 def keys_of(operation: op.Operation) -> Sequence[OffloadKey]:
     """The keys that an operation names, each as often as it does."""

@@ -29,6 +29,7 @@ from stateful_models.steps import (
     Stored,
     Visible,
 )
+from stateful_models.trial.hang import DidNotReturn
 
 
 class Subject(Protocol):
@@ -102,8 +103,10 @@ class ManagerSubject:
         error: BaseException | None = None
         try:
             result = self._call(operation)
-        # A host dies of an exit as it does of an exception.
-        except (Exception, SystemExit) as raised:
+        except (DidNotReturn, KeyboardInterrupt):
+            raise
+        # A host dies of an exit, and of whatever else, as it does of an exception.
+        except BaseException as raised:
             error = raised
         told = None if self._tap is None else self._tap.drain()
         done = self._as_called(operation)

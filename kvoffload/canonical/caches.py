@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kvoffload.canonical.arguments import require_instance
 from kvoffload.canonical.derivation import derive_mapping
 from kvoffload.canonical.layers import Layer
 from kvoffload.canonical.pages import (
@@ -14,7 +15,7 @@ from kvoffload.canonical.pages import (
     CanonicalPageMapping,
 )
 from kvoffload.canonical.parallel import KVParallelConfig
-from kvoffload.canonical.recognition import BlockView, parts_of, recognise
+from kvoffload.canonical.recognition import BlockView, address_of, parts_of, recognise, views_of
 from kvoffload.errors import MappingError
 
 
@@ -29,12 +30,19 @@ def canonical_kv_caches(
     tensor of each name, or several as `recognise` takes them. A layer described by None is a page
     of unknown size: its reference has no mapping, and what it covers is what its tensor shows
     (MAP-6). Layers that begin at the same byte and repeat at the same distance share a tensor.
-    Raises MappingError where a tensor is missing, belongs to no layer, or contradicts its
-    description.
+    Raises MappingError where a tensor is missing, belongs to no layer, contradicts its description
+    or has no memory, as a meta tensor.
     """
+    require_instance("tensors", tensors, Mapping)
+    require_instance("groups", groups, Sequence)
+    require_instance("parallel", parallel, KVParallelConfig)
     named: set[str] = set()
-    for group in groups:
+    for name in tensors:
+        require_instance("a name of tensors", name, str)
+    for number, group in enumerate(groups):
+        require_instance(f"groups[{number}]", group, Mapping)
         for name in group:
+            require_instance(f"a name of groups[{number}]", name, str)
             if name not in tensors:
                 raise MappingError(f"{name}: no tensor of that name among {sorted(tensors)}")
             if name in named:
@@ -58,9 +66,9 @@ class _Tensors:
         self.tensors: list[CanonicalKVCacheTensor] = []
         self._index: dict[tuple[int, int], int] = {}
 
-    def index_of(self, tensor: BlockTensor, block_step: int) -> int:
+    def index_of(self, tensor: BlockTensor, address: int, block_step: int) -> int:
         """Where the tensor is in the list, which it is added to if need be."""
-        place = tensor.data_ptr(), block_step
+        place = address, block_step
         if place not in self._index:
             self._index[place] = len(self.tensors)
             self.tensors.append(CanonicalKVCacheTensor(tensor, block_step))
@@ -77,21 +85,33 @@ def _reference(
     parts = parts_of(tensor, name)
     if layer is None:
         mapping: CanonicalPageMapping | None = None
-        views = [BlockView.of(part, name) for part in parts]
+        views = views_of(parts, name)
         start = min(view.start for view in views)
         page_size = max(view.start - start + view.extent for view in views)
         padded = None
+        for view in views:
+            if view.num_blocks > 1 and view.block_step < page_size:
+                raise MappingError(
+                    f"{name}: blocks lie {view.block_step} bytes apart, each reaches over "
+                    f"{page_size}"
+                )
     else:
         settled = recognise(layer, parallel, parts, name=name)
         mapping = derive_mapping(settled, parallel, name=name)
         page_size = mapping.local_page_size_bytes
         padded = layer.padded_page_size_bytes
-    first = parts[0] if len(parts) == 1 else min(parts, key=lambda part: part.data_ptr())
+    addresses = [address_of(part, name) for part in parts]
+    address = min(addresses)
+    if not address:
+        raise MappingError(
+            f"{name}: data_ptr() is 0: a tensor without memory cannot be told from another"
+        )
+    first = parts[addresses.index(address)]
     view = BlockView.of(first, name)
     # With a single block nobody can see how far the next one would be.
     block_step = view.block_step if view.num_blocks > 1 else padded or page_size
     return CanonicalKVCacheRef(
-        tensor_idx=shelf.index_of(first, block_step),
+        tensor_idx=shelf.index_of(first, address, block_step),
         page_size_bytes=page_size,
         mapping=mapping,
     )

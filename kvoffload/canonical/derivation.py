@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from attrs import frozen
 
+from kvoffload.canonical.arguments import require_instance
 from kvoffload.canonical.layers import (
     AttentionLayer,
     LatentLayer,
@@ -11,13 +14,17 @@ from kvoffload.canonical.layers import (
     OpaqueLayer,
     PackedLayers,
     SingleLayer,
+    require_layer,
     require_room,
 )
 from kvoffload.canonical.pages import CanonicalPageMapping, CopyRun
 from kvoffload.canonical.parallel import HeadShare, KVParallelConfig
-from kvoffload.canonical.runs import Axis, nested_runs, normal_form
+from kvoffload.canonical.runs import Axis, nested_runs, normal_form, require_few_runs
 from kvoffload.canonical.tiling import verify_tiling
 from kvoffload.errors import MappingError
+
+MAX_RANKS: Final = 1 << 16
+"""More workers than these have nobody's mappings."""
 
 
 def derive_mapping(
@@ -37,8 +44,17 @@ def derive_mappings(
 
     They are in normal form (MAP-7) and proved to tile the canonical page (MAP-2, MAP-3); `name`
     is used in messages. Raises MappingError, with the arithmetic that failed, where the layer
-    cannot be spread like that (MAP-4), has padding for less than its page, or has no encoding.
+    cannot be spread like that (MAP-4), has padding for less than its page, has no encoding, or
+    would have more workers than MAX_RANKS or more runs than can be made in reasonable time; and
+    InvalidValueError for a page of more than MAX_PAGE_SIZE_BYTES.
     """
+    require_layer(layer)
+    require_instance("parallel", parallel, KVParallelConfig)
+    if parallel.num_ranks > MAX_RANKS:
+        raise MappingError(
+            f"tp_size {parallel.tp_size} x pcp_size {parallel.pcp_size} = {parallel.num_ranks} "
+            f"workers, mappings are derived for at most {MAX_RANKS}"
+        )
     if isinstance(layer, PackedLayers):
         mappings = _packed(layer, parallel)
     else:
@@ -78,6 +94,7 @@ def _spread(layer: SingleLayer, parallel: KVParallelConfig) -> tuple[CanonicalPa
     canonical_size = local_size * heads.num_shards * parallel.cp_size
     num_writers, turn = heads.num_writers, parallel.tokens_in_turn
     template = nested_runs(page.fragment_size, page.axes)
+    require_few_runs(len(template) * heads.num_shards * parallel.cp_size)
     # Workers that keep the same bytes share their runs.
     placed: dict[int, tuple[CopyRun, ...]] = {}
     mappings: list[CanonicalPageMapping] = []

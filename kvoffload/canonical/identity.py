@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from attrs import frozen
+from attrs import field, frozen
 
 from kvoffload.canonical.derivation import derive_mappings
 from kvoffload.canonical.layers import LatentLayer, Layer, OpaqueLayer, PackedLayers, SingleLayer
 from kvoffload.canonical.parallel import KVParallelConfig
 from kvoffload.errors import MappingError
-from kvoffload.validation import require_int
+from kvoffload.validation import each_instance, instance, require_int
 
 FORMAT: Final = "1"
 """Version of the canonical format; another one whenever the same description gives other bytes."""
@@ -26,8 +26,8 @@ class LayoutId:
     weights and the type of its elements are no part of it.
     """
 
-    digest: str
-    fields: tuple[tuple[str, str], ...]
+    digest: str = field(validator=instance(str))
+    fields: tuple[tuple[str, str], ...] = field(validator=each_instance(tuple))
 
     def __str__(self) -> str:
         return self.digest

@@ -6,18 +6,15 @@ several of them, so the description decides. Sizes are in bytes where the name s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import field, frozen
 
+from kvoffload.canonical.arguments import require_instance, tuple_of
 from kvoffload.errors import InvalidValueError, MappingError
-from kvoffload.validation import (
-    each_instance,
-    int_at_least,
-    optional_instance,
-    optional_int_at_least,
-)
+from kvoffload.validation import int_at_least, optional_instance, optional_int_at_least
 
 if TYPE_CHECKING:
     from attrs import Attribute
@@ -76,13 +73,13 @@ class AttentionLayer:
     head_size: int = field(validator=int_at_least(1))
     element_size_bytes: int = field(validator=_element_size)
     encoding: Encoding | None = field(validator=optional_instance(Encoding))
-    value_head_size: int | None = field(default=None)
+    value_head_size: int | None = field(default=None, validator=optional_int_at_least(1))
     padded_page_size_bytes: int | None = field(default=None, validator=optional_int_at_least(1))
 
     def __attrs_post_init__(self) -> None:
         if self.value_head_size not in (None, self.head_size):
             raise MappingError(
-                f"value_head_size {self.value_head_size!r} is not head_size {self.head_size}: "
+                f"value_head_size {self.value_head_size} is not head_size {self.head_size}: "
                 "heads whose K and V differ in size are not mapped"
             )
 
@@ -130,6 +127,10 @@ SingleLayer: TypeAlias = AttentionLayer | LatentLayer | OpaqueLayer
 """What one layer keeps."""
 
 
+def _layers(value: Iterable[SingleLayer]) -> tuple[SingleLayer, ...]:
+    return tuple_of("layers", value, AttentionLayer, LatentLayer, OpaqueLayer)
+
+
 @frozen(kw_only=True)
 class PackedLayers:
     """Several layers whose pages of a block lie one after another in one block of memory.
@@ -138,10 +139,7 @@ class PackedLayers:
     the whole block. Raises MappingError for a layer that has padding of its own.
     """
 
-    layers: tuple[SingleLayer, ...] = field(
-        converter=tuple[SingleLayer, ...],
-        validator=each_instance((AttentionLayer, LatentLayer, OpaqueLayer)),
-    )
+    layers: tuple[SingleLayer, ...] = field(converter=_layers)
     padded_page_size_bytes: int | None = field(default=None, validator=optional_int_at_least(1))
 
     def __attrs_post_init__(self) -> None:
@@ -157,6 +155,11 @@ class PackedLayers:
 
 Layer: TypeAlias = SingleLayer | PackedLayers
 """What one region of a worker's memory keeps for a block."""
+
+
+def require_layer(value: object) -> None:
+    """Raise InvalidValueError for what is no description of a layer."""
+    require_instance("layer", value, AttentionLayer, LatentLayer, OpaqueLayer, PackedLayers)
 
 
 def require_room(page_size_bytes: int, padded_page_size_bytes: int | None) -> None:

@@ -5,13 +5,27 @@ The values only; what they are for is in the MAP clauses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, SupportsInt
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol, SupportsIndex
 
 from attrs import field, frozen
 
-from kvoffload.errors import MappingError
-from kvoffload.validation import each_instance, instance, int_at_least, optional_instance
+from kvoffload.canonical.arguments import tuple_of
+from kvoffload.errors import InvalidValueError, MappingError
+from kvoffload.validation import (
+    each_instance,
+    instance,
+    int_at_least,
+    optional_instance,
+    require_each,
+    require_int,
+)
+
+if TYPE_CHECKING:
+    from attrs import Attribute
+
+MAX_PAGE_SIZE_BYTES: Final = 1 << 62
+"""No page is larger, so that sums of two offsets fit into 64 bits."""
 
 
 class BlockTensor(Protocol):
@@ -29,7 +43,7 @@ class BlockTensor(Protocol):
         """Elements between neighbours, for each dimension."""
         ...
 
-    def storage_offset(self) -> SupportsInt:
+    def storage_offset(self) -> SupportsIndex:
         """Elements before the first one in the underlying storage.
 
         torch declares that it may be symbolic, which a tensor in memory never is.
@@ -45,11 +59,36 @@ class BlockTensor(Protocol):
         ...
 
 
+_METHODS: Final = ("stride", "storage_offset", "element_size", "data_ptr")
+
+
+def require_tensor(field: str, value: object) -> None:
+    """Raise InvalidValueError for what says nothing of its shape and place in memory."""
+    if not hasattr(value, "shape") or not all(
+        callable(getattr(value, name, None)) for name in _METHODS
+    ):
+        expected = f"something with shape, {', '.join(f'{name}()' for name in _METHODS)}"
+        # What an array shows of itself would drown the rest.
+        raise InvalidValueError(field, type(value), expected)
+
+
+def _tensor(_: object, attribute: Attribute[BlockTensor], value: object) -> None:
+    require_tensor(attribute.name, value)
+
+
+def _page_size(_: object, attribute: Attribute[int], value: object) -> None:
+    if type(value) is not int or not 1 <= value <= MAX_PAGE_SIZE_BYTES:
+        require_int(attribute.name, value, 1, MAX_PAGE_SIZE_BYTES)
+
+
 @frozen
 class CanonicalKVCacheTensor:
-    """A KV-cache tensor of shape (num_blocks, ...); `page_size_bytes` a block, padding included."""
+    """A KV-cache tensor of shape (num_blocks, ...); `page_size_bytes` a block, padding included.
 
-    tensor: BlockTensor
+    Equal are those of one tensor; its elements are not looked at.
+    """
+
+    tensor: BlockTensor = field(validator=_tensor, eq=id)
     page_size_bytes: int = field(validator=int_at_least(1))
 
 
@@ -95,6 +134,10 @@ class CopyRun:
         )
 
 
+def _runs(value: Iterable[CopyRun]) -> tuple[CopyRun, ...]:
+    return tuple_of("runs", value, CopyRun)
+
+
 @frozen
 class CanonicalPageMapping:
     """Where each byte of this worker's page belongs in the canonical page (MAP-2, MAP-3).
@@ -103,14 +146,12 @@ class CanonicalPageMapping:
     is without padding. `num_writers` ranks hold the same bytes and take turns to write them;
     this one is number `writer_index`. `parallelism_agnostic` promises that any configuration of
     the same block span writes the same canonical bytes (MAP-8). Raises MappingError for a run
-    that leaves a page, or a writer that does not exist.
+    that leaves a page, or a writer that does not exist; sizes are at most MAX_PAGE_SIZE_BYTES.
     """
 
-    canonical_page_size_bytes: int = field(validator=int_at_least(1))
-    local_page_size_bytes: int = field(validator=int_at_least(1))
-    runs: tuple[CopyRun, ...] = field(
-        converter=tuple[CopyRun, ...], validator=each_instance(CopyRun)
-    )
+    canonical_page_size_bytes: int = field(validator=_page_size)
+    local_page_size_bytes: int = field(validator=_page_size)
+    runs: tuple[CopyRun, ...] = field(converter=_runs)
     num_writers: int = field(validator=int_at_least(1))
     writer_index: int = field(validator=int_at_least(0))
     parallelism_agnostic: bool = field(validator=instance(bool))
@@ -133,7 +174,13 @@ class CanonicalPageMapping:
                 )
 
     def is_writer(self, block_id: int) -> bool:
-        """Whether it is this worker's turn to write the canonical page of `block_id` (MAP-3)."""
+        """Whether it is this worker's turn to write the canonical page of `block_id` (MAP-3).
+
+        Raises InvalidValueError for what is no block: a negative number, and one of numpy's, which
+        may have overflowed.
+        """
+        if type(block_id) is not int or block_id < 0:
+            require_int("block_id", block_id, 0)
         return block_id % self.num_writers == self.writer_index
 
 
@@ -162,10 +209,11 @@ class CanonicalKVCaches:
     """
 
     tensors: list[CanonicalKVCacheTensor] = field(validator=each_instance(CanonicalKVCacheTensor))
-    group_data_refs: list[list[CanonicalKVCacheRef]]
+    group_data_refs: list[list[CanonicalKVCacheRef]] = field(validator=each_instance((list, tuple)))
 
     def __attrs_post_init__(self) -> None:
         for group, refs in enumerate(self.group_data_refs):
+            require_each(f"group_data_refs[{group}]", refs, CanonicalKVCacheRef)
             for ref in refs:
                 if ref.tensor_idx >= len(self.tensors):
                     raise MappingError(

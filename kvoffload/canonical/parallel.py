@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from attrs import evolve, field, frozen
 
+from kvoffload.canonical.arguments import require_instance
 from kvoffload.config import OffloadingParallelConfig
 from kvoffload.errors import MappingError
-from kvoffload.validation import int_at_least
+from kvoffload.validation import int_at_least, require_int
 
 
 @frozen(kw_only=True)
@@ -51,6 +52,7 @@ class KVParallelConfig:
 
         Raises MappingError if they are not, as with pipeline parallelism.
         """
+        require_instance("config", config, OffloadingParallelConfig)
         if config.world_size != config.tp_size * config.pcp_size:
             raise MappingError(
                 f"world_size {config.world_size} is not tp_size {config.tp_size} x pcp_size "
@@ -92,10 +94,12 @@ class KVParallelConfig:
 
     def tp_rank_of(self, rank: int) -> int:
         """Worker number `rank` among those that spread heads."""
+        self._require_rank(rank)
         return rank % self.tp_size
 
     def cp_rank_of(self, rank: int) -> int:
         """Worker number `rank` among those that spread tokens: by prefill group, then decode."""
+        self._require_rank(rank)
         return rank // self.tp_size * self.dcp_size + rank % self.tp_size % self.dcp_size
 
     @property
@@ -105,6 +109,7 @@ class KVParallelConfig:
 
     def canonical_token(self, token: int) -> int:
         """Which token of the canonical page is token number `token` of this worker's block."""
+        require_int("token", token, 0, self.block_size - 1)
         turn, place = divmod(token, self.tokens_in_turn)
         return (turn * self.cp_size + self.cp_rank) * self.tokens_in_turn + place
 
@@ -116,6 +121,10 @@ class KVParallelConfig:
         """The same for each worker, in order of rank."""
         return map(self.at, range(self.num_ranks))
 
+    def _require_rank(self, rank: int) -> None:
+        if type(rank) is not int or not 0 <= rank < self.num_ranks:
+            require_int("rank", rank, 0, self.num_ranks - 1)
+
 
 @frozen
 class HeadShare:
@@ -124,15 +133,9 @@ class HeadShare:
     Raises MappingError, with the arithmetic, where heads and workers do not divide.
     """
 
-    total_kv_heads: int
-    tp_size: int
-    dcp_size: int
-    # Workers of a tensor-parallel group that keep the same heads.
-    replication: int = field(init=False)
-
-    @replication.default
-    def _(self) -> int:
-        return max(1, self.tp_size // self.total_kv_heads)
+    total_kv_heads: int = field(validator=int_at_least(1))
+    tp_size: int = field(validator=int_at_least(1))
+    dcp_size: int = field(validator=int_at_least(1))
 
     def __attrs_post_init__(self) -> None:
         heads, tp = self.total_kv_heads, self.tp_size
@@ -147,6 +150,11 @@ class HeadShare:
                 f"keep each head (max(1, tp_size {tp} // {heads} KV heads)): "
                 f"{self.replication} % {self.dcp_size} = {self.replication % self.dcp_size}"
             )
+
+    @property
+    def replication(self) -> int:
+        """Workers of a tensor-parallel group that keep the same heads."""
+        return max(1, self.tp_size // self.total_kv_heads)
 
     @property
     def num_shards(self) -> int:
@@ -165,8 +173,14 @@ class HeadShare:
 
     def shard(self, tp_rank: int) -> int:
         """Which part of the heads that worker keeps."""
+        self._require_tp_rank(tp_rank)
         return tp_rank // self.replication
 
     def writer_index(self, tp_rank: int) -> int:
         """That worker's place among those that take turns."""
+        self._require_tp_rank(tp_rank)
         return tp_rank % self.replication // self.dcp_size
+
+    def _require_tp_rank(self, tp_rank: int) -> None:
+        if type(tp_rank) is not int or not 0 <= tp_rank < self.tp_size:
+            require_int("tp_rank", tp_rank, 0, self.tp_size - 1)

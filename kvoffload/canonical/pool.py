@@ -7,12 +7,14 @@ and by slices; moving many of them fast is a worker's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
 from attrs import define
 
-from kvoffload.canonical.pages import CanonicalPageMapping
-from kvoffload.canonical.tiling import verify_tiling
+from kvoffload.canonical.arguments import require_instance, tuple_of
+from kvoffload.canonical.pages import MAX_PAGE_SIZE_BYTES, CanonicalPageMapping
+from kvoffload.canonical.tiling import verify_page, verify_tiling
 from kvoffload.errors import InvalidValueError, MappingError, PageNotReadyError
 from kvoffload.validation import require_int
 
@@ -32,41 +34,47 @@ class PageStore:
 class PagePool:
     """`num_pages` canonical pages of `page_size_bytes` each; none of them loadable at first.
 
-    Page ids count blocks through all chunks: slot x blocks_per_chunk + sub-block (MAP-3).
+    Page ids count blocks through all chunks: slot x blocks_per_chunk + sub-block (MAP-3). A page
+    takes memory from its first store on.
     """
 
     def __init__(self, num_pages: int, page_size_bytes: int) -> None:
         require_int("num_pages", num_pages, 1)
-        require_int("page_size_bytes", page_size_bytes, 1)
+        require_int("page_size_bytes", page_size_bytes, 1, MAX_PAGE_SIZE_BYTES)
+        self._num_pages = num_pages
         self._size = page_size_bytes
-        self._pages = [bytearray(page_size_bytes) for _ in range(num_pages)]
+        self._pages = defaultdict[int, bytearray](lambda: bytearray(page_size_bytes))
         # The latest store of each page; one that nobody is awaited for has a loadable page.
         self._stores: dict[int, PageStore] = {}
 
     @property
     def num_pages(self) -> int:
         """How many pages there are."""
-        return len(self._pages)
+        return self._num_pages
 
     @property
     def page_size_bytes(self) -> int:
         """Bytes of each page."""
         return self._size
 
-    def begin_store(self, page_id: int, mappings: Sequence[CanonicalPageMapping]) -> PageStore:
+    def begin_store(self, page_id: int, mappings: Iterable[CanonicalPageMapping]) -> PageStore:
         """Let the workers of a configuration write a page; until all have, nobody can load it.
 
         `mappings` are those of all workers, by rank. An earlier store of the page is over, whoever
         of it is still on the way. Raises InvalidValueError for a page that does not exist and
-        MappingError for mappings that do not tile a page of this size.
+        MappingError for mappings that do not tile a page of this size; MemoryError where there is
+        none for the page.
         """
         self._require_page(page_id)
+        mappings = tuple_of("mappings", mappings, CanonicalPageMapping)
         verify_tiling(mappings)
         self._require_size(mappings[0])
         elected = frozenset(
             rank for rank, mapping in enumerate(mappings) if mapping.is_writer(page_id)
         )
-        store = PageStore(page_id, tuple(mappings), elected, set(elected))
+        store = PageStore(page_id, mappings, elected, set(elected))
+        # Its memory first: what fails leaves the page as it was.
+        self._pages[page_id] = self._pages[page_id]
         self._stores[page_id] = store
         return store
 
@@ -75,8 +83,10 @@ class PagePool:
 
         They are not where it is another worker's turn, where this one has written already, and
         where the store is over: the page is somebody else's by then. Raises InvalidValueError for
-        a rank that does not exist or a page of another size.
+        a rank that does not exist, a page of another size, and for what is no store and no bytes.
         """
+        require_instance("store", store, PageStore)
+        require_instance("page", page, bytes, bytearray)
         require_int("rank", rank, 0, len(store.mappings) - 1)
         mapping = store.mappings[rank]
         if len(page) != mapping.local_page_size_bytes:
@@ -99,12 +109,24 @@ class PagePool:
     def load(self, page_id: int, mapping: CanonicalPageMapping) -> bytes:
         """The page that the worker of `mapping` gets of a canonical page.
 
-        Raises PageNotReadyError if it is not loadable, MappingError if it has another size.
+        Raises PageNotReadyError if it is not loadable, and MappingError for a mapping that is of
+        another size, leaves bytes of its page out or covers them twice (MAP-2), or is of another
+        configuration where pages depend on that (MAP-8).
         """
-        if not self.is_loadable(page_id):
-            store = self._stores.get(page_id)
+        require_instance("mapping", mapping, CanonicalPageMapping)
+        ready = self.is_loadable(page_id)
+        store = self._stores.get(page_id)
+        if not ready or store is None:
             raise PageNotReadyError(page_id, tuple(sorted(store.awaited)) if store else None)
         self._require_size(mapping)
+        verify_page(mapping)
+        stored_by = store.mappings
+        agnostic = mapping.parallelism_agnostic and stored_by[0].parallelism_agnostic
+        if not agnostic and mapping not in stored_by:
+            raise MappingError(
+                f"page {page_id}: its bytes depend on the configuration (parallelism_agnostic is "
+                "False), and the mapping is none of those that it was stored by"
+            )
         canonical = self._pages[page_id]
         page = bytearray(mapping.local_page_size_bytes)
         for local, there, size in _fragments(mapping):
@@ -117,7 +139,7 @@ class PagePool:
         self._stores.pop(page_id, None)
 
     def _require_page(self, page_id: int) -> None:
-        require_int("page_id", page_id, 0, len(self._pages) - 1)
+        require_int("page_id", page_id, 0, self._num_pages - 1)
 
     def _require_size(self, mapping: CanonicalPageMapping) -> None:
         if mapping.canonical_page_size_bytes != self._size:

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 from math import prod
+from operator import index as as_index
 from typing import Final, NamedTuple
 
 from attrs import evolve
 
+from kvoffload.canonical.arguments import require_instance, require_name
 from kvoffload.canonical.identity import layout_id
 from kvoffload.canonical.layers import (
     AttentionLayer,
@@ -24,10 +26,12 @@ from kvoffload.canonical.layers import (
     OpaqueLayer,
     PackedLayers,
     SingleLayer,
+    require_layer,
 )
-from kvoffload.canonical.pages import BlockTensor
+from kvoffload.canonical.pages import BlockTensor, require_tensor
 from kvoffload.canonical.parallel import HeadShare, KVParallelConfig
-from kvoffload.errors import MappingError
+from kvoffload.errors import InvalidValueError, MappingError
+from kvoffload.validation import require_int
 
 
 def recognise(
@@ -44,9 +48,12 @@ def recognise(
     fits it, with the encoding filled in where there was none and only one way to read the tensor,
     or several that come to the same canonical page; and an opaque layer where the tensor fits
     nothing that is known, or several things and nobody says which. Raises MappingError where the
-    tensor contradicts the description.
+    tensor contradicts the description, and InvalidValueError for what is no tensor.
     """
-    views = [BlockView.of(one, name) for one in parts_of(tensor, name)]
+    require_layer(layer)
+    require_instance("parallel", parallel, KVParallelConfig)
+    require_name(name)
+    views = views_of(parts_of(tensor, name), name)
     if isinstance(layer, PackedLayers):
         return _recognise_packed(layer, parallel, views, name)
     return _recognise_single(layer, parallel, views, name)
@@ -73,14 +80,24 @@ class BlockView(NamedTuple):
 
     @classmethod
     def of(cls, tensor: BlockTensor, name: str) -> BlockView:
-        """The tensor in bytes. Raises MappingError for one without blocks or elements."""
-        shape, size = tuple(tensor.shape), tensor.element_size()
-        if len(shape) < 2 or not all(shape):
+        """The tensor in bytes.
+
+        Raises MappingError for one without blocks or elements, or that runs backwards in memory,
+        and InvalidValueError for sizes that are no ints.
+        """
+        shape = _ints(f"{name}: shape", tensor.shape)
+        strides = _ints(f"{name}: stride()", tensor.stride())
+        size = require_int(f"{name}: element_size()", tensor.element_size(), 1)
+        if len(shape) < 2 or min(shape) < 1:
             raise MappingError(
                 f"{name}: a tensor of shape {shape} has no blocks: its first dimension counts "
                 "them, the others are one block"
             )
-        steps = [step * size for step in tensor.stride()]
+        if len(strides) != len(shape):
+            raise MappingError(f"{name}: a tensor of shape {shape} has the strides {strides}")
+        if any(step < 0 < length - 1 for length, step in zip(shape, strides, strict=True)):
+            raise MappingError(f"{name}: strides {strides} run backwards in memory")
+        steps = [step * size for step in strides]
         dimensions = [
             Dimension(length, step)
             for length, step in zip(shape[1:], steps[1:], strict=True)
@@ -95,7 +112,7 @@ class BlockView(NamedTuple):
             num_blocks=shape[0],
             element_size=size,
             block_step=steps[0],
-            start=int(tensor.storage_offset()) * size,
+            start=_storage_offset(tensor, name) * size,
             dimensions=tuple(dimensions),
         )
 
@@ -122,11 +139,56 @@ class BlockView(NamedTuple):
 
 
 def parts_of(tensor: BlockTensor | Sequence[BlockTensor], name: str) -> tuple[BlockTensor, ...]:
-    """One tensor or several, as several. Raises MappingError for none."""
+    """One tensor or several, as several.
+
+    Raises MappingError for none, and InvalidValueError for what is no tensor.
+    """
     parts = tuple(tensor) if isinstance(tensor, Sequence) else (tensor,)
     if not parts:
         raise MappingError(f"{name}: no tensor")
+    for part in parts:
+        require_tensor(f"{name}: tensor", part)
     return parts
+
+
+def views_of(parts: Sequence[BlockTensor], name: str) -> list[BlockView]:
+    """The tensors of one page, in bytes. Raises MappingError if they have not one storage."""
+    views = [BlockView.of(part, name) for part in parts]
+    if len(parts) == 1:
+        return views
+    # Where each one's storage begins; tensors without memory have no address.
+    storages = {
+        address - view.start
+        for part, view in zip(parts, views, strict=True)
+        if (address := address_of(part, name))
+    }
+    if len(storages) > 1:
+        raise MappingError(
+            f"{name}: {len(parts)} tensors in {len(storages)} storages, a page is in one"
+        )
+    return views
+
+
+def address_of(tensor: BlockTensor, name: str) -> int:
+    """Address of the first element. Raises InvalidValueError for what is none."""
+    return require_int(f"{name}: data_ptr()", tensor.data_ptr(), 0)
+
+
+def _ints(field: str, value: object) -> tuple[int, ...]:
+    given = value
+    if isinstance(given, Sequence):
+        lengths: Sequence[int] = given
+        if all(type(length) is int for length in lengths):
+            return tuple(lengths)
+    raise InvalidValueError(field, value, "a sequence of ints")
+
+
+def _storage_offset(tensor: BlockTensor, name: str) -> int:
+    offset, field = tensor.storage_offset(), f"{name}: storage_offset()"
+    try:
+        return require_int(field, as_index(offset), 0)
+    except TypeError as error:
+        raise InvalidValueError(field, offset, "an int >= 0") from error
 
 
 def _page_size(layer: SingleLayer, parallel: KVParallelConfig) -> int:

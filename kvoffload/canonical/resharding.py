@@ -7,16 +7,17 @@ by every target worker (MAP-8).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from attrs import field, frozen
 
+from kvoffload.canonical.arguments import tuple_of
 from kvoffload.canonical.pages import CanonicalPageMapping
-from kvoffload.canonical.runs import fragments, strides
+from kvoffload.canonical.runs import fragments, require_few_fragments, strides
 from kvoffload.canonical.tiling import verify_tiling
-from kvoffload.errors import MappingError
-from kvoffload.validation import each_instance, require_int
+from kvoffload.errors import InvalidValueError, MappingError
+from kvoffload.validation import each_instance, instance, int_at_least, require_int
 
 if TYPE_CHECKING:
     from kvoffload.canonical.runs import Offsets
@@ -46,9 +47,9 @@ class PageCopy:
     one run.
     """
 
-    source_rank: int
-    target_rank: int
-    runs: tuple[DirectRun, ...]
+    source_rank: int = field(validator=int_at_least(0))
+    target_rank: int = field(validator=int_at_least(0))
+    runs: tuple[DirectRun, ...] = field(validator=each_instance(DirectRun))
 
     @property
     def num_bytes(self) -> int:
@@ -56,22 +57,32 @@ class PageCopy:
         return sum(run.fragment_size * run.num_fragments for run in self.runs)
 
 
+def _source(value: Iterable[CanonicalPageMapping]) -> tuple[CanonicalPageMapping, ...]:
+    return tuple_of("source", value, CanonicalPageMapping)
+
+
+def _target(value: Iterable[CanonicalPageMapping]) -> tuple[CanonicalPageMapping, ...]:
+    return tuple_of("target", value, CanonicalPageMapping)
+
+
 @frozen
 class Resharding:
     """The direct copies from the workers of one configuration to those of another.
 
-    `source` and `target` hold the mapping of every worker, in order of rank.
+    `source` and `target` hold the mapping of every worker, in order of rank, of one layer and one
+    span. Mappings know their canonical page by its size alone: where the two sides may be of
+    different layers or encodings, compare their `layout_id`s first. Raises TilingError for a side
+    that is no tiling, and MappingError for sides of different sizes or that others cannot read.
     """
 
-    source: tuple[CanonicalPageMapping, ...] = field(
-        converter=tuple[CanonicalPageMapping, ...], validator=each_instance(CanonicalPageMapping)
-    )
-    target: tuple[CanonicalPageMapping, ...] = field(
-        converter=tuple[CanonicalPageMapping, ...], validator=each_instance(CanonicalPageMapping)
-    )
-    name: str = "layer"
+    source: tuple[CanonicalPageMapping, ...] = field(converter=_source)
+    target: tuple[CanonicalPageMapping, ...] = field(converter=_target)
+    name: str = field(default="layer", validator=instance(str))
 
     def __attrs_post_init__(self) -> None:
+        for side in ("source", "target"):
+            if not getattr(self, side):
+                raise InvalidValueError(side, (), "the mapping of each worker")
         verify_tiling(self.source, name=f"{self.name}, source")
         verify_tiling(self.target, name=f"{self.name}, target")
         one, other = self.source[0], self.target[0]
@@ -93,7 +104,8 @@ class Resharding:
 
         Every byte of a target's page comes from one source worker. Of those that keep the same
         bytes, the elected one depends on block and target, so that reading is spread over them;
-        copies repeat every `num_writers` blocks of the source.
+        copies repeat every `num_writers` blocks of the source. Raises InvalidValueError for no
+        block, and MappingError for pages of more fragments than can be written out.
         """
         require_int("block_id", block_id, 0)
         turns = self.source[0].num_writers
@@ -119,6 +131,9 @@ class _Fragments(NamedTuple):
 def _fragments_of(mappings: Sequence[CanonicalPageMapping], turn: int) -> _Fragments:
     import numpy as np
 
+    require_few_fragments(
+        run for mapping in mappings if mapping.is_writer(turn) for run in mapping.runs
+    )
     parts = [
         (*fragments(mapping.runs), rank)
         for rank, mapping in enumerate(mappings)

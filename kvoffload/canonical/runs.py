@@ -9,15 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kvoffload.canonical.pages import CopyRun
+from kvoffload.canonical.arguments import tuple_of
+from kvoffload.canonical.pages import MAX_PAGE_SIZE_BYTES, CopyRun
+from kvoffload.errors import MappingError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     Offsets = NDArray[np.int64]
+
+
+MAX_RUNS: Final = 1 << 18
+"""Of all the workers of a layer: beyond, to derive them would take minutes and gigabytes."""
+MAX_FRAGMENTS: Final = 1 << 22
+"""Written out at once, for the same reason."""
 
 
 class Axis(NamedTuple):
@@ -46,7 +55,8 @@ def nested_runs(fragment_size: int, axes: Sequence[Axis]) -> tuple[CopyRun, ...]
     """The normal form of a nest of loops, outermost first, that starts at offset 0 on both sides.
 
     Each place of the innermost loop is a fragment of `fragment_size` bytes. The worker's page
-    must be walked from its first byte to its last, as every page's axes do.
+    must be walked from its first byte to its last, as every page's axes do. Raises MappingError
+    for more than MAX_RUNS.
     """
     size = fragment_size
     kept: list[Axis] = []
@@ -63,6 +73,7 @@ def nested_runs(fragment_size: int, axes: Sequence[Axis]) -> tuple[CopyRun, ...]
     if not kept:
         return (CopyRun(0, 0, size, 1, size, size),)
     innermost, *outer = kept
+    require_few_runs(prod(axis.length for axis in outer))
     starts = product(*(_offsets(axis) for axis in reversed(outer)))
     return tuple(
         CopyRun(
@@ -92,16 +103,47 @@ def _offsets(axis: Axis) -> list[tuple[int, int]]:
 def normal_form(runs: Iterable[CopyRun]) -> tuple[CopyRun, ...]:
     """The same bytes in normal form (MAP-7), whatever the order and the cut of `runs`.
 
-    The runs may not overlap in the worker's page.
+    Raises MappingError for runs that overlap in the worker's page, that end beyond
+    MAX_PAGE_SIZE_BYTES, or that have more than MAX_FRAGMENTS fragments.
     """
-    local, canonical, size = fragments(runs)
+    import numpy as np
+
+    given = tuple_of("runs", runs, CopyRun)
+    for run in given:
+        if max(run.local_end, run.canonical_end) > MAX_PAGE_SIZE_BYTES:
+            raise MappingError(f"{run} ends beyond {MAX_PAGE_SIZE_BYTES} bytes, no page is as long")
+    local, canonical, size = fragments(given)
+    order = np.argsort(local, kind="stable")
+    local, canonical, size = local[order], canonical[order], size[order]
+    overlaps = np.flatnonzero(local[:-1] + size[:-1] > local[1:])
+    if len(overlaps):
+        first = overlaps[0]
+        end = min(local[first] + size[first], local[first + 1] + size[first + 1])
+        raise MappingError(f"two fragments cover bytes [{local[first + 1]}, {end}) of the page")
     return tuple(CopyRun(*stride) for stride in strides(local, canonical, size))
 
 
-def fragments(runs: Iterable[CopyRun]) -> tuple[Offsets, Offsets, Offsets]:
-    """Every fragment written out: offsets in the worker's and the canonical page, and sizes."""
+def require_few_runs(number: int) -> None:
+    """Raise MappingError for more runs than MAX_RUNS."""
+    if number > MAX_RUNS:
+        raise MappingError(f"{number:,} runs in all, at most {MAX_RUNS:,} are derived")
+
+
+def require_few_fragments(runs: Iterable[CopyRun]) -> None:
+    """Raise MappingError for runs of more fragments than MAX_FRAGMENTS."""
+    number = sum(run.num_fragments for run in runs)
+    if number > MAX_FRAGMENTS:
+        raise MappingError(f"{number:,} fragments, at most {MAX_FRAGMENTS:,} are written out")
+
+
+def fragments(runs: Sequence[CopyRun]) -> tuple[Offsets, Offsets, Offsets]:
+    """Every fragment written out: offsets in the worker's and the canonical page, and sizes.
+
+    Raises MappingError for more than MAX_FRAGMENTS.
+    """
     import numpy as np
 
+    require_few_fragments(runs)
     table = np.array(
         [
             (
@@ -109,8 +151,9 @@ def fragments(runs: Iterable[CopyRun]) -> tuple[Offsets, Offsets, Offsets]:
                 run.canonical_offset,
                 run.fragment_size,
                 run.num_fragments,
-                run.local_stride,
-                run.canonical_stride,
+                # A lone fragment may say anything of its strides, even what no 64 bits hold.
+                run.local_stride if run.num_fragments > 1 else 0,
+                run.canonical_stride if run.num_fragments > 1 else 0,
             )
             for run in runs
         ],

@@ -9,14 +9,15 @@ derived mappings that of sorting them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from kvoffload.canonical.arguments import require_instance, require_name, tuple_of
 from kvoffload.canonical.pages import CanonicalPageMapping, CopyRun
 from kvoffload.errors import InvalidValueError, TilingError
 
 
-def verify_tiling(mappings: Sequence[CanonicalPageMapping], *, name: str = "layer") -> None:
+def verify_tiling(mappings: Iterable[CanonicalPageMapping], *, name: str = "layer") -> None:
     """Prove the mappings of all workers of a layer, given in order of rank.
 
     Each worker's runs cover its page once (MAP-2); on every turn the elected writers together
@@ -24,6 +25,8 @@ def verify_tiling(mappings: Sequence[CanonicalPageMapping], *, name: str = "laye
     number of writers (MAP-3) and on whether other configurations can read it (MAP-8). Raises
     TilingError, with the bytes that are missing or doubled, and InvalidValueError for no workers.
     """
+    mappings = tuple_of("mappings", mappings, CanonicalPageMapping)
+    require_name(name)
     if not mappings:
         raise InvalidValueError("mappings", mappings, "the mapping of each worker")
     first = mappings[0]
@@ -56,6 +59,8 @@ def verify_page(mapping: CanonicalPageMapping, *, name: str = "layer", rank: int
     Its runs cover its page once (MAP-2), and no two of them meet in the canonical page. Raises
     TilingError.
     """
+    require_instance("mapping", mapping, CanonicalPageMapping)
+    require_name(name)
     _require_cover_of_page(name, rank, mapping)
     strips = [_canonical_strip(run, rank) for run in mapping.runs]
     doubled = _first_doubled(strips)

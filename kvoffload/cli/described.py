@@ -82,7 +82,7 @@ class LayerOptions:
     @property
     def element(self) -> str:
         """The type of the layer's elements."""
-        return self.dtype or DTYPE
+        return DTYPE if self.dtype is None else self.dtype
 
     def layer(self) -> SingleLayer:
         """The layer. Raises UsageError for options that do not go together."""

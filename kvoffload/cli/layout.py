@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import PurePath
@@ -14,7 +15,7 @@ from kvoffload.canonical.layers import Encoding, SingleLayer
 from kvoffload.canonical.parallel import KVParallelConfig
 from kvoffload.canonical.report import Configuration, Target, to_json
 from kvoffload.canonical.resharding import Resharding
-from kvoffload.canonical.strip import panels
+from kvoffload.canonical.strip import panels, rows_of
 from kvoffload.cli.described import DTYPE, HEAD_SIZE, HEADS, LayerOptions, other_workers
 from kvoffload.cli.problems import UsageError
 from kvoffload.cli.results import TO_STDOUT, ResultFile, open_result, print_json
@@ -43,6 +44,9 @@ Examples:
 LAYER, WORKERS, OUTPUT = "Layer", "Workers", "Output"
 # Cells in a row of a picture; there are fewer dots across it.
 MAX_DRAWN = 2048
+# Beyond, a table or a picture takes minutes.
+MAX_WORKERS = 4096
+MAX_BLOCKS = 1 << 15
 FORMATS: Final[Mapping[str, PictureFormat]] = {"png": "png", "svg": "svg"}
 
 
@@ -143,13 +147,14 @@ def layout(
         ),
     ] = None,
     block: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=0,
             help="With --to: the block that is copied, which decides whose replica is read.",
+            show_default="0",
             rich_help_panel=WORKERS,
         ),
-    ] = 0,
+    ] = None,
     rank: Annotated[
         int | None,
         typer.Option(min=0, help="Show this worker only.", rich_help_panel=OUTPUT),
@@ -182,6 +187,10 @@ def layout(
 ) -> None:
     """Show which bytes of the canonical page each worker keeps."""
     picture_format = None if plot is None else _picture_format(plot)
+    if plot is not None and json is not None and os.path.realpath(plot) == os.path.realpath(json):
+        raise UsageError(f"--plot {plot} and --json {json} are the same file")
+    if block is not None and to is None:
+        raise UsageError("--block goes with --to: it says which block is copied")
     screen = open_screen(stderr=json == TO_STDOUT)
     result_file = open_result(json)
     picture_file = None if plot is None else ResultFile(plot, option="--plot")
@@ -206,12 +215,12 @@ def layout(
             rank=rank or 0,
         )
         source = _configuration(layer, parallel, rank)
-        target = None if to is None else _target(layer, source, to, block, rank)
+        target = None if to is None else _target(layer, source, to, block or 0, rank)
     except (InvalidValueError, MappingError) as error:
         raise UsageError(str(error)) from error
-    longest = max(panel.num_columns for panel in panels(layer, parallel))
-    if plot is not None and longest > MAX_DRAWN:
-        raise UsageError(f"--plot {plot}: a row of {longest:,} is too long to be drawn")
+    if plot is not None:
+        for side in (source, target.configuration) if target is not None else (source,):
+            _require_drawable(plot, layer, side)
     written = to_json(layer, source, target)
     # The files first, but where one fails the rest is there.
     try:
@@ -231,6 +240,10 @@ def layout(
 def _configuration(
     layer: SingleLayer, parallel: KVParallelConfig, rank: int | None
 ) -> Configuration:
+    if parallel.num_ranks > MAX_WORKERS:
+        raise UsageError(
+            f"{parallel.num_ranks:,} workers are too many to be shown, at most {MAX_WORKERS:,}"
+        )
     shown = range(parallel.num_ranks) if rank is None else range(rank, rank + 1)
     return Configuration(parallel, derive_mappings(layer, parallel), shown)
 
@@ -242,6 +255,24 @@ def _target(
     copies = Resharding(source.mappings, target.mappings).copies(block)
     shown = [copy for copy in copies if rank in (None, copy.source_rank)]
     return Target(target, block, shown)
+
+
+def _require_drawable(plot: str, layer: SingleLayer, side: Configuration) -> None:
+    """Raise UsageError for a picture that would take minutes, and show nothing."""
+    from kvoffload.canonical.picture import MAX_ROWS
+
+    found = panels(layer, side.parallel)
+    longest = max(panel.num_columns for panel in found)
+    if longest > MAX_DRAWN:
+        raise UsageError(f"--plot {plot}: a row of {longest:,} is too long to be drawn")
+    blocks = sum(
+        (rows.end - rows.first) * max(1, sum(rank in side.shown for rank in segment.ranks))
+        for panel in found
+        for rows in rows_of(panel, side.mappings, max_rows=MAX_ROWS)
+        for segment in rows.segments
+    )
+    if blocks > MAX_BLOCKS:
+        raise UsageError(f"--plot {plot}: {blocks:,} coloured blocks are too many to be drawn")
 
 
 def _picture_format(target: str) -> PictureFormat:

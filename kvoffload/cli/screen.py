@@ -17,6 +17,8 @@ from kvoffload.cli.problems import ReaderLeftError, counted
 from kvoffload.cli.trial import MAX_VIOLATIONS, Conditions, Outcome
 from stateful_models.loading import in_one_line
 
+UNKNOWN_WIDTH = 80
+
 
 class _Screen(Console):
     """A console that leaves it to the program what a reader who went away means."""
@@ -28,7 +30,11 @@ class _Screen(Console):
 
 def open_screen(*, stderr: bool) -> Console:
     """A console on standard output or standard error."""
-    return _Screen(stderr=stderr, highlight=False)
+    screen = _Screen(stderr=stderr, highlight=False)
+    # So COLUMNS says where the width is not known; nothing could be shown in it.
+    if screen.width < 1:
+        screen.width = UNKNOWN_WIDTH
+    return screen
 
 
 def show_conditions(console: Console, conditions: Conditions) -> None:

@@ -36,6 +36,8 @@ from kvoffload.cli.problems import counted
 SYMBOLS: Final = digits + ascii_lowercase + ascii_uppercase
 # Of these, so many are shown where not all are asked for.
 MAX_RANKS, MAX_RUNS, MAX_COPIES, MAX_ROWS, MAX_TURNS, MAX_STRIPS = 8, 4, 16, 8, 4, 8
+# Columns for runs on a screen that is too narrow for them.
+MIN_RUN: Final = 12
 # Whose keeper is worked out for a strip; what is beyond is never shown.
 MAX_CELLS: Final = 1 << 20
 
@@ -74,7 +76,7 @@ class Sheet:
             page += f" (and {counted(padding, 'byte')} of padding)"
         grid = Table.grid(padding=(0, 1))
         grid.add_column(style="bold", no_wrap=True)
-        grid.add_column()
+        grid.add_column(overflow="fold")
         for name, value in (
             ("layer", describe_layer(self.layer, self.element)),
             ("workers", f"{describe_parallel(parallel)}: {counted(parallel.num_ranks, 'rank')}"),
@@ -110,7 +112,7 @@ class Sheet:
         for heading in ("rank", "tp", "cp"):
             table.add_column(heading, justify="right", no_wrap=True)
         for heading in ("heads", "tokens", "writer"):
-            table.add_column(heading)
+            table.add_column(heading, overflow="fold", min_width=len(heading))
         if with_runs:
             table.add_column("runs: own page -> canonical page", no_wrap=True)
         for worker, mapping in self._first(configuration.workers, MAX_RANKS):
@@ -130,7 +132,7 @@ class Sheet:
     def _runs_table(self, configuration: Configuration) -> Table:
         table = _table()
         table.add_column("rank", justify="right", no_wrap=True)
-        table.add_column("runs: own page -> canonical page")
+        table.add_column("runs: own page -> canonical page", overflow="fold", min_width=MIN_RUN)
         for worker, mapping in self._first(configuration.workers, MAX_RANKS):
             table.add_row(_rank(worker.rank), self._runs(mapping.runs))
         return table
@@ -242,7 +244,8 @@ class Sheet:
         table = _table()
         for heading in ("from", "to", "bytes"):
             table.add_column(heading, justify="right", no_wrap=True)
-        table.add_column("runs: page of one -> page of the other")
+        heading = "runs: page of one -> page of the other"
+        table.add_column(heading, overflow="fold", min_width=MIN_RUN)
         for copy in self._first(target.copies, MAX_COPIES):
             table.add_row(
                 _rank(copy.source_rank),

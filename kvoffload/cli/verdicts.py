@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
+from math import inf
+from textwrap import wrap
 from typing import Protocol
 
 from rich import box
@@ -20,6 +23,8 @@ from stateful_models.trial.request import Request
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
 
 LINE_SECONDS = 10.0
+VERDICT_WIDTH = 12
+ARGUMENTS_WIDTH = 26
 STYLES = {Outcome.CLEAN: "green", Outcome.CONVICTED: "bold red", Outcome.UNTRIED: "yellow"}
 
 
@@ -43,21 +48,24 @@ def narrate_trial(console: Console, request: Request) -> Generator[TrialNarrator
             transient=True,
         ) as bar:
             name = PolicyNames.of([request.target]).short[request.target]
-            task = bar.add_task("starting", total=1.0, target=name)
+            task = bar.add_task(
+                "starting", total=1.0, target=" ".join((name, *_words(request.arguments)))
+            )
 
             def advance(engine: str, share: float) -> None:
                 bar.update(task, description=engine, completed=share)
 
             yield advance
         return
-    last = time.monotonic()
+    last, said = time.monotonic(), ""
+    whose = " ".join((request.target, *_words(request.arguments)))
 
     def say(engine: str, share: float) -> None:
-        nonlocal last
+        nonlocal last, said
         now = time.monotonic()
-        if now - last >= LINE_SECONDS:
-            last = now
-            text = f"{request.target}: {engine}, {share:.0%}"
+        text = f"{whose}: {engine}, {share:.0%}"
+        if now - last >= LINE_SECONDS and text != said:
+            last, said = now, text
             console.print(text, markup=False, soft_wrap=True)
 
     yield say
@@ -80,76 +88,139 @@ def show_reports(console: Console, reports: Sequence[Report]) -> None:
         console.print(Text(f"{name} is {target}"), soft_wrap=True)
     for report in reports:
         _show(console, report)
+    _show_not_applicable(console, reports)
 
 
 def _table(reports: Sequence[Report], names: PolicyNames) -> Table:
+    """A row for each; where one target has several, they stand under it by their arguments."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
-    table.add_column("target", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for heading in ("held", "con-\nvicting", "re-\nported", "not\nreached", "n/a", "programs", "s"):
-        table.add_column(heading, justify="right", no_wrap=True, min_width=4)
-    for report in reports:
-        broken = _of(report, Verdict.BROKEN)
-        convicting = sum(clause.convicts for clause in broken)
-        counts = [
-            len(_of(report, Verdict.HELD)),
-            convicting,
-            len(broken) - convicting,
-            len(_of(report, Verdict.NOT_REACHED)),
-            len(_of(report, Verdict.NOT_APPLICABLE)),
-        ]
-        table.add_row(
-            Text(f"{names.short[report.target]}{_arguments(report)}"),
-            Text(report.verdict.value, style=STYLES[report.verdict]),
-            *map(str, counts),
-            f"{report.reach.programs:,}",
-            f"{report.seconds:.1f}",
+    # Where the screen is narrow these two are folded, and no figure goes.
+    table.add_column("target", overflow="fold")
+    table.add_column("verdict", overflow="fold", max_width=VERDICT_WIDTH)
+    for heading in ("held", "con-\nvicting", "not\nreached", "n/a", "pro-\ngrams", "s"):
+        wide = max(map(len, heading.split("\n")))
+        table.add_column(heading, justify="right", no_wrap=True, min_width=wide)
+    for target, group in groupby(reports, key=lambda report: report.target):
+        rows = list(group)
+        common = set(_words(rows[0].arguments)).intersection(
+            *(_words(report.arguments) for report in rows)
         )
+        shared = [word for word in _words(rows[0].arguments) if word in common]
+        place = [names.short[target], *_indented(shared)]
+        if len(rows) > 1:
+            table.add_row(Text("\n".join(place)))
+        for report in rows:
+            own = [word for word in _words(report.arguments) if word not in common]
+            place = place if len(rows) == 1 else _indented(own)
+            counts = [
+                len(_of(report, Verdict.HELD)),
+                len(report.roots),
+                len(_of(report, Verdict.NOT_REACHED)),
+                len(_of(report, Verdict.NOT_APPLICABLE)),
+            ]
+            table.add_row(
+                Text("\n".join(place)),
+                Text(_outcome(report), style=STYLES[report.verdict]),
+                *map(str, counts),
+                f"{report.reach.programs:,}",
+                f"{report.seconds:.1f}",
+            )
     return table
+
+
+def _indented(words: Sequence[str]) -> list[str]:
+    """Arguments under their target, on as few lines as leave room for the figures."""
+    return wrap(
+        " ".join(words),
+        ARGUMENTS_WIDTH,
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _outcome(report: Report) -> str:
+    """The verdict, with how much was found that does not convict, and what was cut."""
+    reported = len(_of(report, Verdict.BROKEN)) - len(report.convictions)
+    lines = [report.verdict.value, *([f"{reported} reported"] if reported else [])]
+    cut = f"\n({report.share:.0%} of\nprograms:\ncut by time)" if report.cut else ""
+    return ",\n".join(lines) + cut
 
 
 def _of(report: Report, verdict: Verdict) -> list[ClauseVerdict]:
     return [clause for clause in report.clauses if clause.verdict is verdict]
 
 
-def _arguments(report: Report) -> str:
+def _words(arguments: Mapping[str, object]) -> list[str]:
     """What it was built with, where that is not the default."""
-    return "".join(f" {name}={value}" for name, value in report.arguments.items())
+    return [f"{name}={value}" for name, value in arguments.items()]
+
+
+def _called(report: Report) -> str:
+    return " ".join((report.target, *_words(report.arguments)))
 
 
 def _show(console: Console, report: Report) -> None:
-    target = f"{report.target}{_arguments(report)}"
+    target = _called(report)
 
     def say(text: str, style: str = "") -> None:
         console.print(Text(in_one_line(text), style=style), soft_wrap=True)
 
     if report.problem:
-        say(f"{target} could not be tried: {report.problem}", "yellow")
+        problem = report.problem.removeprefix(f"{report.target}: ")
+        say(f"{target} could not be tried: {problem}", "yellow")
         return
-    for clause in sorted(_of(report, Verdict.BROKEN), key=lambda clause: not clause.convicts):
-        _show_broken(console, target, clause)
-    for verdict in (Verdict.NOT_REACHED, Verdict.NOT_APPLICABLE):
-        clauses = _of(report, verdict)
-        if clauses:
-            say(f"{target}: {verdict.value}")
-            for reason, ids in _by_reason(clauses):
-                say(f"  {', '.join(ids)}: {reason}")
+    for clause in sorted(_of(report, Verdict.BROKEN), key=_rank):
+        if clause.follows:
+            cause = f"{clause.follows} (call {clause.follows_at})"
+            say(f"{target}: {clause.id} follows from {cause}: {clause.seen}")
+        else:
+            _show_broken(console, target, clause)
+    unreached = _of(report, Verdict.NOT_REACHED)
+    if unreached:
+        say(f"{target}: {Verdict.NOT_REACHED.value}")
+        for line in _by_reason(unreached):
+            say(line)
     idle = [method for method in report.reach.methods if method.never_ran]
     if idle:
         say(f"{target}: lines of its own that never ran")
         for method in idle:
-            say(f"  {method.name}: {', '.join(method.never_ran)}")
+            where = f" in {method.file}" if method.file else ""
+            say(f"  {method.name}{where}: {', '.join(method.never_ran)}")
     if report.reach.hints_missed:
-        say(f"  no request had the hint {', '.join(report.reach.hints_missed)}")
-    for note in report.notes:
-        say(f"  {note}")
+        say(f"{target}: no request had the hint {', '.join(report.reach.hints_missed)}")
+    if report.notes:
+        say(f"{target}: figures and advice")
+        for note in report.notes:
+            say(f"  {note}")
 
 
-def _by_reason(clauses: Iterable[ClauseVerdict]) -> list[tuple[str, list[str]]]:
+def _rank(clause: ClauseVerdict) -> tuple[bool, bool, float]:
+    """What convicts first, and of that what is broken by the earliest call; then what follows."""
+    return not clause.convicts, bool(clause.follows), clause.call or inf
+
+
+def _show_not_applicable(console: Console, reports: Sequence[Report]) -> None:
+    """What does not apply, once for all targets to which the same does not."""
+    whose: dict[tuple[str, ...], list[str]] = {}
+    for report in reports:
+        lines = _by_reason(_of(report, Verdict.NOT_APPLICABLE))
+        if lines:
+            whose.setdefault(lines, []).append(_called(report))
+    for lines, names in whose.items():
+        every = len(names) == len(reports) > 1
+        who = "all of them" if every else ", ".join(names)
+        for line in (f"{who}: {Verdict.NOT_APPLICABLE.value}", *lines):
+            console.print(Text(in_one_line(line)), soft_wrap=True)
+
+
+def _by_reason(clauses: Iterable[ClauseVerdict]) -> tuple[str, ...]:
+    """A line for each reason, with the clauses that have it."""
     found: dict[str, list[str]] = {}
     for clause in clauses:
         found.setdefault(clause.reason, []).append(clause.id)
-    return list(found.items())
+    return tuple(f"  {', '.join(ids)}: {reason}" for reason, ids in found.items())
 
 
 def _show_broken(console: Console, target: str, clause: ClauseVerdict) -> None:
@@ -173,7 +244,13 @@ def _show_broken(console: Console, target: str, clause: ClauseVerdict) -> None:
         say(f"  {line}")
     if clause.consequence:
         say(f"  vLLM 0.33 then: {clause.consequence}")
+    if clause.also:
+        say("  it is broken in another way too:")
+        for line in clause.also:
+            say(f"  {line}")
     if clause.test:
-        say("  as a test:")
+        # Flush left, so that it can be taken from the screen as it is.
+        say("  as a test:\n")
         for line in clause.test.splitlines():
-            say(f"    {line}".rstrip(), "dim")
+            say(line, "dim")
+        say("")

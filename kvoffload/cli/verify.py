@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from importlib import import_module
 from itertools import product
@@ -10,25 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from attrs import evolve, frozen
+from attrs import evolve
 from rich.text import Text
 
+from kvoffload.cli.clause_names import ClauseNames, KnownFailures
 from kvoffload.cli.interrupts import deferred_interrupt
 from kvoffload.cli.problems import (
     EXIT_USAGE,
     EXIT_VIOLATION,
-    OutputError,
     RunInterruptedError,
     UsageError,
     counted,
 )
-from kvoffload.cli.results import TO_STDOUT, open_result, print_json
+from kvoffload.cli.results import TO_STDOUT, ResultFile, open_result, print_json
 from kvoffload.cli.screen import open_screen
 from kvoffload.cli.targets import find_invariant
 from kvoffload.cli.verdicts import narrate_trial, show_reports
 
 if TYPE_CHECKING:
-    from stateful_models.trial.request import Argument
+    from stateful_models.trial.request import Argument, Request
     from stateful_models.trial.verdicts import Report
 
 HELP = """Put policies, or managers, on trial and say which clause of the contract each breaks.
@@ -134,7 +134,7 @@ def verify(
         list[str] | None,
         typer.Option(
             metavar="GLOB",
-            help="Only these clauses (POL-*). Repeatable.",
+            help="Only these clauses (POL-*), your own among them. Repeatable.",
             show_default=False,
             rich_help_panel=CONTRACT,
         ),
@@ -194,11 +194,13 @@ def verify(
     if log:
         judge_logs(log, profile=profile, invariants=invariant or ())
         return
-    for one in targets:
+    if not all(map(str.strip, targets)):
+        raise UsageError("a target without a name")
+    for one in (*targets, driver or "", *(invariant or ()), *(env or ()), *(arg or ())):
         try:
             one.encode()
         except UnicodeEncodeError as error:
-            raise UsageError(f"{one!r}: a name that is no text") from error
+            raise UsageError(f"{one!r}: it is no text") from error
     _need_hypothesis()
     from stateful_models.contract import Profile
     from stateful_models.trial.request import Request, Task
@@ -206,10 +208,7 @@ def verify(
     screen = open_screen(stderr=json == TO_STDOUT)
     stderr = open_screen(stderr=True)
     result_file = open_result(json)
-    _check_globs("--only", only or ())
-    _check_globs("--without", without or ())
-    known = KnownFailures.read(known_failures)
-    known.check(targets)
+    export_file = None if export is None else ResultFile(export, option="--export")
     asked = Request(
         task=Task.MANAGER if manager else Task.POLICY,
         target="",
@@ -222,10 +221,16 @@ def verify(
         without=tuple(without or ()),
         environment=dict(_pair("--env", text) for text in env or ()),
     )
+    grid = list(_grid(arg or ()))
+    names = ClauseNames(lambda: _own_names(evolve(asked, arguments=grid[0])))
+    names.check_globs("--only", asked.only)
+    names.check_globs("--without", asked.without)
+    known = KnownFailures.read(known_failures, names)
+    known.check(targets)
     requests = [
         evolve(asked, target=one, known=known.of(one), arguments=arguments)
         for one in targets
-        for arguments in _grid(arg or ())
+        for arguments in grid
     ]
     # Imported only now: a mistake in the options is told at once.
     from stateful_models.trial.export import export_tests
@@ -239,8 +244,8 @@ def verify(
         try:
             if result_file is not None:
                 result_file.write(data)
-            if export is not None:
-                _write(export, export_tests(reports))
+            if export_file is not None:
+                export_file.write(export_tests(reports).encode())
         finally:
             show_reports(screen, reports)
         if json == TO_STDOUT:
@@ -311,52 +316,6 @@ def exit_status(reports: Sequence[Report]) -> int:
     return 0
 
 
-@frozen
-class KnownFailures:
-    """Breaches that are known of, by target: the clauses that do not convict it."""
-
-    where: str
-    clauses: Mapping[str, frozenset[str]]
-
-    @classmethod
-    def read(cls, path: Path | None) -> KnownFailures:
-        """Those of a file: a target and a clause on each line, `#` begins a comment.
-
-        Raises UsageError, with the line.
-        """
-        from stateful_models.contract import CLAUSES
-
-        if path is None:
-            return cls("", {})
-        where = f"--known-failures {path}"
-        try:
-            lines = path.read_text().splitlines()
-        except (OSError, UnicodeError) as error:
-            raise UsageError(f"{where}: {error}") from error
-        found: dict[str, frozenset[str]] = {}
-        for number, line in enumerate(lines, 1):
-            words = line.partition("#")[0].split()
-            if not words:
-                continue
-            if len(words) != 2:
-                raise UsageError(f"{where}: line {number}: not a target and a clause: {line!r}")
-            name, clause = words
-            if clause not in CLAUSES:
-                raise UsageError(f"{where}: line {number}: no clause is called {clause}")
-            found[name] = found.get(name, frozenset()) | {clause}
-        return cls(where, found)
-
-    def of(self, target: str) -> tuple[str, ...]:
-        """The clauses that are known to be broken by a target."""
-        return tuple(sorted(self.clauses.get(target, ())))
-
-    def check(self, targets: Sequence[str]) -> None:
-        """Raise UsageError if the file is about none of the targets: it was named in vain."""
-        if self.clauses and self.clauses.keys().isdisjoint(targets):
-            names = ", ".join(self.clauses)
-            raise UsageError(f"{self.where}: it is about {names}, which are not on trial")
-
-
 def _need_hypothesis() -> None:
     try:
         import_module("hypothesis")
@@ -379,14 +338,15 @@ def _broken_hypothesis(error: BaseException) -> UsageError:
     )
 
 
-def _check_globs(option: str, globs: Sequence[str]) -> None:
-    """Raise UsageError for one that names no clause: what is judged would not be what was meant."""
-    from stateful_models.contract import CLAUSES
-    from stateful_models.globs import fitting
+def _own_names(request: Request) -> Iterator[str]:
+    """The ids of the clauses of the author's own. Raises UsageError."""
+    from stateful_models.loading import TargetError
+    from stateful_models.trial.trials import own_clauses
 
-    for glob in globs:
-        if not fitting(glob, CLAUSES):
-            raise UsageError(f"{option} {glob}: no clause is called that")
+    try:
+        yield from (clause.id for clause in own_clauses(request))
+    except TargetError as error:
+        raise UsageError(str(error)) from error
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:
@@ -408,10 +368,3 @@ def _grid(texts: Sequence[str]) -> Iterator[dict[str, Argument]]:
         values.setdefault(name, []).extend(map(read_argument, value.split(",")))
     for chosen in product(*values.values()):
         yield dict(zip(values, chosen, strict=True))
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text)
-    except OSError as error:
-        raise OutputError(f"--export {path}: {error.strerror or error}") from error

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from kvoffload import CPUOffloadingManager, LookupResult, ReqContext
-from kvoffload.copying.accesses import RowBytes, Side
+from kvoffload.copying.actions import Action
 from kvoffload.copying.layout import CopyLayout
-from kvoffload.copying.ordered import Action, OrderedDevice
+from kvoffload.copying.ordered import OrderedDevice
+from kvoffload.copying.places import RowBytes, Side
 from kvoffload.copying.races import Duty
 from kvoffload.copying.worker import CopyWorker
 from stateful_models.system import Engine, JobKind, SystemConfig, World

@@ -5,6 +5,7 @@ import torch
 
 from kvoffload import (
     AttentionLayer,
+    CanonicalKVCacheTensor,
     Encoding,
     KVParallelConfig,
     LatentLayer,
@@ -88,3 +89,26 @@ def test_caches_of_a_model() -> None:
         for ref in refs:
             assert ref.mapping is not None
             assert ref.mapping.parallelism_agnostic
+
+
+def test_tensors_without_memory_are_recognised_and_are_no_caches() -> None:
+    tensor = shown(Encoding.PACKED_HND, torch.float16).to("meta")
+    packed = attention(Encoding.PACKED_HND)
+    assert recognise(attention(None), SINGLE, tensor) == packed
+    with pytest.raises(MappingError, match=r"a: data_ptr\(\) is 0"):
+        canonical_kv_caches({"a": tensor}, [{"a": packed}], SINGLE)
+
+
+def test_parts_of_a_page_share_their_storage() -> None:
+    block = torch.zeros(BLOCKS, 64, dtype=torch.int8)
+    layer = OpaqueLayer(page_size_bytes=64)
+    halves: list[BlockTensor] = [block[:, :32].view(torch.float16), block[:, 32:]]
+    assert recognise(layer, SINGLE, halves) is layer
+    with pytest.raises(MappingError, match="2 tensors in 2 storages"):
+        recognise(layer, SINGLE, [halves[0], block.clone()[:, 32:]])
+
+
+def test_caches_are_compared_without_a_look_at_their_elements() -> None:
+    one, other = (torch.zeros(BLOCKS, 64) for _ in range(2))
+    assert CanonicalKVCacheTensor(one, 256) == CanonicalKVCacheTensor(one, 256)
+    assert CanonicalKVCacheTensor(one, 256) != CanonicalKVCacheTensor(other, 256)

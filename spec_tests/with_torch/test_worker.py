@@ -71,7 +71,8 @@ def test_rows_are_where_the_tensor_is() -> None:
     (rows,) = byte_rows(of_one_layer(view, page=12))
     assert rows.shape == (4, 12)
     rows[0] = 1
-    assert whole[1].tolist() == [12, 13, *[257] * 6, 20, 21, 22, 23]
+    expected = torch.tensor([12, 13, *[257] * 6, 20, 21, 22, 23], dtype=torch.int16)
+    assert torch.equal(whole[1], expected)
     del whole, view
     assert rows[0].tolist() == [1] * 12
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from attrs import define, evolve, field, frozen
 from typing_extensions import override
@@ -16,8 +17,10 @@ from stateful_models.drivers import Driver
 from stateful_models.engines.runs import (
     PLAIN,
     MakeInvariants,
+    Played,
     PolicyRun,
     Surroundings,
+    place_of,
     run_program,
 )
 from stateful_models.engines.shrinking import shrink
@@ -32,6 +35,13 @@ P = TypeVar("P", bound=CachePolicy)
 HANGS: Final = "did not return within"
 HURRIED_S: Final = 0.2
 """Real seconds for which a call of what is known to hang is waited."""
+MAX_HANGING: Final = 3
+"""As many programs with a call that does not return are enough: each is dear, and convicts."""
+MAX_STRAYS: Final = 40
+"""In so many programs the call is looked for that loses a key; then all the calls are known."""
+MOST_SHORTENED: Final = 4
+"""So often a shorter program takes the place of one that shows the same."""
+GAVE_UP: Final = f"calls did not return in {MAX_HANGING} programs, and nothing more was tried"
 
 
 @frozen
@@ -56,6 +66,17 @@ class Breach:
     replayed: Program | None = None
 
 
+class Cut(NamedTuple):
+    """How much an engine did before its time was up: `share` of its programs.
+
+    `clauses` are those that it judges; those of an author's own too where it `judges_all`.
+    """
+
+    share: float
+    clauses: tuple[str, ...]
+    judges_all: bool
+
+
 Demand: TypeAlias = "tuple[str, Kind | None]"
 """The id of a clause, and the class of what it demands."""
 Recheck: TypeAlias = Callable[[Program], Breach | None]
@@ -73,6 +94,11 @@ class Run(Protocol):
     @property
     def violations(self) -> Sequence[Violation]:
         """What the invariants found, in order."""
+        ...
+
+    @property
+    def played(self) -> Sequence[Played]:
+        """The operations, with the calls that each came to."""
         ...
 
 
@@ -97,17 +123,50 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
     surroundings: Surroundings = field(default=PLAIN, kw_only=True)
     on_progress: Callable[[str, float], None] = lambda engine, share: None
     now: Callable[[], float] = lambda: 0.0
-    """Real seconds, whatever the clock says that the policy sees."""
+    """Seconds of work, whatever the clock says that the policy sees."""
     reach: Reach = field(factory=Reach)
     programs: int = 0
     breaches: dict[Demand, Breach] = field(factory=dict)
     notes: list[str] = field(factory=list)
     """What a reader should know: advice, figures, budgets that were cut."""
+    cuts: dict[str, Cut] = field(factory=dict)
+    """Which engines were cut, by their names."""
     tried: set[str] = field(factory=set)
     """Clauses that some engine really put to the test."""
+    hung: int = 0
+    """How many programs had a call that did not return, beside those that make one short."""
     declined: dict[str, str] = field(factory=dict)
     """Why an engine did not try something: the capability or the circumstance, by the id of the
     clause, or by the name of a law that is only a part of one ("POL-6 C") or of none."""
+    _shortened: dict[Demand, int] = field(factory=dict, init=False)
+    """How often another program was found for what an invariant found, by its demand."""
+    _again: bool = field(default=False, init=False)
+    """Whether what is played was found to be wrong before."""
+
+    def __attrs_post_init__(self) -> None:
+        self.surroundings = evolve(self.surroundings, hung=self._count_hanging)
+
+    def _count_hanging(self) -> None:
+        self.hung += not self._again
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether so many calls did not return that no further programs are played."""
+        return self.hung >= MAX_HANGING
+
+    def is_over(self, until: float) -> bool:
+        """Whether an engine that may go on until then has to end."""
+        return self.gave_up or self.now() > until
+
+    def cut(self, engine: AnyEngine, played: int, of: int, what: str = "programs") -> None:
+        """An engine ended before it had played all that it was to play."""
+        self.note(f"{engine.name}: cut after {played} of {of} {what}")
+        self.cut_to(engine, played / of)
+
+    def cut_to(self, engine: AnyEngine, share: float) -> None:
+        """So much is what an engine did of what it was to do before its time was up."""
+        if not self.gave_up:
+            self.cuts[engine.name] = Cut(share, engine.clauses, engine.judges_all)
 
     def count(self) -> None:
         """One more program is played."""
@@ -145,7 +204,9 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
             demand = (violation.clause, violation.kind)
             if violation.raised:
                 raise InvariantFailedError(violation.message)
-            if demand in self.breaches:
+            end = place_of(violation, run.played) + 1
+            kept = self.breaches.get(demand)
+            if kept is not None and not self._is_plainer(demand, end):
                 continue
             program = run.program
 
@@ -155,31 +216,75 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
                 again = self.run(shorter)
                 for found in again.violations:
                     if (found.clause, found.kind) == demand:
-                        cut = shorter.cut(len(again.program))
                         return Breach(
                             found.clause,
                             found.kind,
                             found.message,
                             engine,
-                            cut,
+                            shorter.cut(place_of(found, again.played) + 1),
                             invariant=found.invariant,
                             promise=found.promise,
                         )
                 return None
 
-            first = recheck(program)
-            if first is None:
+            with self._playing_again():
+                first = recheck(program)
+            if kept is not None:
+                self._replace(kept, first, recheck)
+            elif first is None:
                 # Not the same twice: the engine of determinism says more about that.
                 first = Breach(violation.clause, violation.kind, violation.message, engine, program)
                 self.found(evolve(first, message=f"{first.message} (not every time)"))
             else:
+                self._shortened[demand] = 0
                 self.found(first, recheck)
         return bool(run.violations)
+
+    def _is_plainer(self, demand: Demand, length: int) -> bool:
+        """Whether a program that is so long shows a breach better than the one that is kept."""
+        shown = self.breaches[demand].program
+        times = self._shortened.get(demand, MOST_SHORTENED)
+        return times < MOST_SHORTENED and shown is not None and length < len(shown)
+
+    def _replace(self, kept: Breach, again: Breach | None, recheck: Recheck) -> None:
+        """Show the breach by another program, if that can be made shorter than the one kept."""
+        demand = (kept.clause, kept.kind)
+        self._shortened[demand] += 1
+        if again is None or again.program is None or kept.program is None:
+            return
+        shorter = self._shortest(again, again.program, recheck)
+        if shorter.program is not None and len(shorter.program) < len(kept.program):
+            found = evolve(shorter, kind=kept.kind, engine=kept.engine, programs=kept.programs)
+            self.breaches[demand] = found
+
+    def first_broken(self, program: Program) -> tuple[Sequence[str], int] | None:
+        """The clauses of which a program shows first that they are broken, by one call, and the
+        number of the operation in which.
+
+        Every key is looked up after each, for else it may show late.
+        """
+        programs = self.programs
+        with self._playing_again():
+            run = self.run(evolve(program, watchful=True))
+        self.programs = programs
+        if not run.violations:
+            return None
+        first = run.violations[0]
+        clauses = [each.clause for each in run.violations if each.number == first.number]
+        return clauses, place_of(first, run.played) + 1
 
     def note(self, text: str) -> None:
         """Tell the reader something, once."""
         if text not in self.notes:
             self.notes.append(text)
+
+    @contextmanager
+    def _playing_again(self) -> Generator[None]:
+        before, self._again = self._again, True
+        try:
+            yield
+        finally:
+            self._again = before
 
     def _shortest(self, breach: Breach, program: Program, recheck: Recheck) -> Breach:
         programs = self.programs
@@ -193,17 +298,20 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
             latest = again
             return again.program
 
-        until = self.now() + self.level.patience_s
+        patience_s = self.level.patience_s
         if HANGS in breach.message:
             # What is known to hang is waited for no longer: here, and in all that follows.
             self.surroundings = evolve(self.surroundings, patience_s=HURRIED_S)
-        shrink(
-            program,
-            still_fails,
-            self.level.shrinking,
-            lambda: self.now() > until,
-            plainer=self.plainer,
-        )
+            patience_s /= 2
+        until = self.now() + patience_s
+        with self._playing_again():
+            shrink(
+                program,
+                still_fails,
+                self.level.shrinking,
+                lambda: self.now() > until,
+                plainer=self.plainer,
+            )
         # Making failures short is no trial of its own.
         self.programs = programs
         return evolve(latest, kind=breach.kind, programs=breach.programs, engine=breach.engine)
@@ -214,10 +322,20 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
     """One policy on trial, which is held to its `capabilities`."""
 
     capabilities: Capabilities = field(default=NONE, kw_only=True)
+    _strays: int = field(default=0, init=False)
 
     @override
     def judged(self, run: PolicyRun[P], engine: str) -> bool:
         self.tried.update(reached_by(run.judge.invariants))
+        if run.strayed is not None:
+            if self._strays >= MAX_STRAYS:
+                # Enough is known of how it loses keys.
+                return True
+            self._strays += 1
+            with self._playing_again():
+                closer = self.run(run.program)
+            self.programs -= 1
+            run = closer if closer.violations else run
         return super().judged(run, engine)
 
     def begin(
@@ -263,6 +381,8 @@ class AnyEngine(ABC):
     name: ClassVar[str]
     clauses: ClassVar[tuple[str, ...]]
     compares: ClassVar[bool] = False
+    judges_all: ClassVar[bool] = False
+    """Whether each of its runs is judged by all invariants, those of an author's own too."""
 
     def paced(
         self, trial: Trial[DriverT, MakeT, RunT], things: Iterable[Program]
@@ -272,8 +392,8 @@ class AnyEngine(ABC):
         until = trial.now() + trial.level.patience_s
         for number, program in enumerate(programs):
             trial.on_progress(self.name, number / len(programs))
-            if trial.now() > until:
-                trial.note(f"{self.name}: cut after {number} of {len(programs)} programs")
+            if trial.is_over(until):
+                trial.cut(self, number, len(programs))
                 return
             yield program
 

@@ -290,7 +290,10 @@ def bill(trial: PolicyTrial[P], program: Program, *, count_keys: bool = True) ->
                     f"protected keys {allowed:,} are allowed"
                 )
         if broken is None and subject.twice is not None:
-            broken = f"{op.key_text(subject.twice)} was met in two evictions during one pin"
+            broken = (
+                f"{op.key_text(subject.twice)} was pinned all the while, and two evictions looked "
+                "at it: what is pinned is gone through again each time"
+            )
         if not goes_on:
             break
     failed = next((s.error for played in run.played for s in played.steps if s.error), None)
@@ -325,8 +328,8 @@ class Cost(Engine):
         worst: tuple[Eviction, float, float] | None = None
         for number, scenario in enumerate(SCENARIOS):
             trial.on_progress(self.name, number / len(SCENARIOS))
-            if trial.now() > until:
-                trial.note(f"{self.name}: cut after {number} of {len(SCENARIOS)} scenarios")
+            if trial.is_over(until):
+                trial.cut(self, number, len(SCENARIOS), "scenarios")
                 break
             trial.programs += 2
             bills = [bill(trial, scenario(n), count_keys=count_keys) for n in (small, large)]

@@ -27,6 +27,8 @@ UNIVERSE: Final[tuple[OffloadKey, ...]] = keys(
 
 CAPACITIES: Final = (3, 2, 4, 5, 1, 6, 8, 12)
 LIVE_REQUESTS: Final = 3
+CROWD: Final = 5
+"""As many requests are alive at once where many are."""
 MAX_OFFER: Final = 5
 
 
@@ -35,7 +37,9 @@ class Scheduler(Generic[P]):
 
     `hints` are what requests carry, `events` the extra calls of the host, `durations` those by
     which time passes. With `churn` there are far more keys than chunks, which come one by one and
-    come back: what a policy remembers of those that have gone then decides.
+    come back: what a policy remembers of those that have gone then decides. With `crowded` as many
+    requests as the crowd has are alive at once, each with the next of the `hints` and with chunks
+    of its own: what a policy keeps for each then decides.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Scheduler(Generic[P]):
         events: Sequence[op.HostEvent] = (),
         durations: Sequence[float] = (),
         churn: bool = False,
+        crowded: bool = False,
     ) -> None:
         self._chance = chance
         self._run = run
@@ -57,10 +62,14 @@ class Scheduler(Generic[P]):
         self._hints = hints
         self._events = events
         self._durations = durations
-        self._requests = [f"r{number}" for number in range(LIVE_REQUESTS)]
+        self._requests = [f"r{number}" for number in range(CROWD if crowded else LIVE_REQUESTS)]
+        self._crowded = crowded
         self._named = 0
         self._announced: set[op.RequestId] = set()
-        self._moves = self._churn() if churn else self._mixture()
+        if crowded:
+            self._moves = self._crowd()
+        else:
+            self._moves = self._churn() if churn else self._mixture()
 
     def play(self, length: int) -> None:
         """Play `length` operations, then end everything that is in flight, and evict all."""
@@ -104,6 +113,16 @@ class Scheduler(Generic[P]):
             *[self._finish] * 2,
         ]
 
+    def _crowd(self) -> list[Callable[[], bool]]:
+        return [
+            *[self._store_one] * 10,
+            *[self._settle, self._touch, self._load, self._release],
+            *[self._reuse] * self._chance.choice((0, 2)),
+            *[self._finish] * self._chance.choice((0, 1, 2)),
+            *([self._event] * self._chance.choice((1, 2)) if self._events else ()),
+            *([self._advance] if self._durations else ()),
+        ]
+
     def _store_one(self) -> bool:
         """Store a key that is not resident, and be done with it."""
         new = [key for key in self._universe if key not in self._host.ref_cnt]
@@ -129,19 +148,25 @@ class Scheduler(Generic[P]):
         return self._run.play(operation, self._universe)
 
     def _request(self) -> op.RequestId:
-        slot = self._chance.randrange(LIVE_REQUESTS)
+        slot = self._chance.randrange(len(self._requests))
         request = self._requests[slot]
         if self._host.finished(request):
             self._named += 1
             request = self._requests[slot] = f"r{slot}.{self._named}"
         if request not in self._announced:
+            hints = self._next_hints()
             self._announced.add(request)
-            self._do(op.NewRequest(request, self._chance.choice(self._hints)))
+            self._do(op.NewRequest(request, hints))
             known = self._chance.choice((0, 1, 1, 2))
             if known:
                 places = [(key, 16 * (1 + n)) for n, key in enumerate(self._universe)]
                 self._do(op.SetPositions(request, tuple(places[::known])))
         return request
+
+    def _next_hints(self) -> Hints:
+        if self._crowded:
+            return self._hints[len(self._announced) % len(self._hints)]
+        return self._chance.choice(self._hints)
 
     def _some(self, among: Sequence[OffloadKey], most: int) -> tuple[OffloadKey, ...]:
         if not among:
@@ -225,8 +250,12 @@ class Scheduler(Generic[P]):
         return self._do(self._chance.choice(self._events))
 
     def _drain(self) -> None:
-        """End what is in flight, then offer as many new keys as there are chunks."""
-        if self._settle():
-            capacity = self._host.capacity
-            fresh = keys(" ".join(f"new{number}" for number in range(capacity)))
-            self._run.play(op.PrepareStore("last", fresh), (*self._universe, *fresh))
+        """End what is in flight, then offer as many new keys as there are chunks; one by one in a
+        crowd, for then it shows in which order they go."""
+        if not self._settle():
+            return
+        capacity = self._host.capacity
+        fresh = keys(" ".join(f"new{number}" for number in range(capacity)))
+        for some in [(key,) for key in fresh] if self._crowded else [fresh]:
+            if not self._run.play(op.PrepareStore("last", some), (*self._universe, *fresh)):
+                return

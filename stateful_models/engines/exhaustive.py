@@ -36,8 +36,9 @@ EXTRA_EVENTS: Final = 2
 LAST: Final = keys("x new0 new1")
 """The keys that are offered at the end of every program."""
 MOST_PINS: Final = 2
-CLOSURE_FACTOR: Final = 5
-"""For each random program of a level so many are played to come to the end of all states."""
+MOST: Final = 5
+"""For each random program of a level so many are played here, at most: in all worlds together, but
+as many as there are random ones in each."""
 
 SITUATIONS: Final[Mapping[str, str]] = {
     "POL-1": "eviction",
@@ -281,6 +282,7 @@ class Exhaustive(Engine):
     """
 
     name: ClassVar[str] = "exhaustive"
+    judges_all: ClassVar[bool] = True
     clauses: ClassVar[tuple[str, ...]] = tuple(SITUATIONS)
 
     def __init__(self, durations: Sequence[float] = ()) -> None:
@@ -293,7 +295,7 @@ class Exhaustive(Engine):
         end = trial.now() + trial.level.patience_s
         walks = [self._walk(trial, world) for world in WORLDS]
         knows = trial.driver.canonical_state(walks[0].begin().policy) is not None
-        left = CLOSURE_FACTOR * trial.level.programs
+        left = MOST * trial.level.programs
         for number, walk in enumerate(walks):
             share = number / len(walks)
             # An equal part of what is left: what one world does not use goes to the next ones.
@@ -301,14 +303,15 @@ class Exhaustive(Engine):
             until = now + max(0.0, end - now) / (len(walks) - number)
             if knows:
                 self._states(walk, share, until, max(left, trial.level.programs))
-                left -= walk.runs
             else:
-                self._programs(walk, share, until)
-        trial.tried |= {
-            clause
-            for clause, situation in SITUATIONS.items()
-            if trial.reach[situation] > before[situation]
-        }
+                self._programs(walk, share, until, max(left, trial.level.programs))
+            left -= walk.runs
+        if not trial.gave_up:
+            trial.tried |= {
+                clause
+                for clause, situation in SITUATIONS.items()
+                if trial.reach[situation] > before[situation]
+            }
 
     def _walk(self, trial: PolicyTrial[P], world: World) -> _Walk[P]:
         hints = [None, *(example for example in example_hints(trial) if example)]
@@ -323,17 +326,20 @@ class Exhaustive(Engine):
             extra.append((op.AdvanceClock(max(self._durations)),))
         return _Walk(trial, world, tuple(preamble), extra, self.name)
 
-    def _programs(self, walk: _Walk[P], share: float, until: float) -> None:
+    def _programs(self, walk: _Walk[P], share: float, until: float, budget: int) -> None:
         trial, name = walk.trial, walk.world.name
         deepest = trial.level.depth - walk.world.shallower
         for depth in range(1, deepest + 1):
             for played, _ in enumerate(walk.programs(depth), 1):
                 trial.on_progress(self.name, share)
-                if trial.now() > until:
+                late = trial.is_over(until)
+                if late or walk.runs >= budget:
                     trial.note(
                         f"{self.name}: {name}: {_every(depth - 1)}; of those of {_steps(depth)} "
-                        f"only {played:,}, for lack of time ({deepest} was asked for)"
+                        f"only {played:,}, {_cut_for(late)} ({deepest} was asked for)"
                     )
+                    if late:
+                        trial.cut_to(self, share)
                     return
         trial.note(f"{self.name}: {name}: {_every(deepest)}: {walk.runs:,}")
 
@@ -342,15 +348,20 @@ class Exhaustive(Engine):
         states = 1
         for states in walk.states():
             trial.on_progress(self.name, share)
-            late = trial.now() > until
+            late = trial.is_over(until)
             if late or walk.runs >= budget:
-                lack = "time" if late else "budget"
                 trial.note(
                     f"{self.name}: {name}: {states:,} states by {walk.runs:,} programs, and then "
-                    f"cut for lack of {lack}: there are more"
+                    f"cut {_cut_for(late)}: there are more"
                 )
+                if late:
+                    trial.cut_to(self, share)
                 return
         trial.note(f"{self.name}: {name}: closed: all {states:,} states, so programs of any length")
+
+
+def _cut_for(late: bool) -> str:
+    return "for lack of time" if late else "as many as the level has"
 
 
 def _steps(depth: int) -> str:

@@ -273,7 +273,7 @@ class Growth(Engine):
         growing = _growing(samples)
         # It may be that it only has not yet reached a bound of its own.
         while growing is not None and length < LONGEST * trial.level.churn:
-            if churn.run.over or trial.now() > until:
+            if churn.run.over or trial.is_over(until):
                 break
             length *= 2
             self._sample(trial, churn, samples, length)
@@ -310,16 +310,15 @@ class Growth(Engine):
         half = max((s for s in samples if 2 * s.passed <= end.passed), key=lambda s: s.passed)
         figures = (
             f"held {half.held[kind]:,} {what} after {half.passed:,} keys had passed, "
-            f"{end.held[kind]:,} after {end.passed:,}"
+            f"{end.held[kind]:,} after {end.passed:,}{churn.most_in(kind)}"
         )
         trial.found(
             Breach(
                 "POL-4",
                 Kind.LIVENESS,
-                f"{figures}{churn.most_in(kind)}",
+                figures,
                 self.name,
                 expected=f"no growth with {CAPACITY} chunks and nothing in flight",
-                seen=figures,
             )
         )
 

@@ -155,9 +155,9 @@ class HostileHints(Engine):
             first.message if raised else f"{first.message} ({first.clause}), after hostile hints",
             self.name,
             program,
-            expected="as with hints that are usual: nothing of the kind",
+            expected="what hints a client sends makes no difference: with usual ones it goes well",
             seen=first.message,
-            promise=CLAUSES["POL-7"].sentence,
+            promise=CLAUSES["POL-7"].part(Kind.SAFETY).sentence,
         )
 
 

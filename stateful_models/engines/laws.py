@@ -16,7 +16,8 @@ from typing_extensions import override
 from kvoffload import CachePolicy
 from stateful_models import operations as op
 from stateful_models.contract import Kind
-from stateful_models.engines.base import PolicyTrial
+from stateful_models.drivers import authored
+from stateful_models.engines.base import Breach, PolicyTrial
 from stateful_models.engines.comparing import (
     Choice,
     Choices,
@@ -26,7 +27,7 @@ from stateful_models.engines.comparing import (
     play_all,
 )
 from stateful_models.engines.drawing import Scheduler
-from stateful_models.engines.runs import PolicyRun, Surroundings
+from stateful_models.engines.runs import PolicyRun, Surroundings, place_of
 from stateful_models.engines.samples import BareDriver, drawn_programs, for_requests
 from stateful_models.programs import HostOperation, Program
 
@@ -88,7 +89,9 @@ class ClearedIsNew(Law):
     """After `clear` a policy behaves as a new one does (POL-6), at the same readings of clocks.
 
     A new one is as old as the one that was cleared, or as the clearing: either will do. Extra
-    hooks may tell a policy what no reset takes back, so that before it none is called.
+    hooks may tell a policy what no reset takes back, so that before it none is called. What breaks
+    a clause after a reset, and on a new policy does not, breaks this law too; so that what other
+    engines found is played again.
     """
 
     name: ClassVar[str] = "law of clearing"
@@ -102,6 +105,67 @@ class ClearedIsNew(Law):
         if trial.driver.host.clears:
             return None
         return self.clause, f"{trial.driver.host.name} does not clear its policy"
+
+    @override
+    def run(self, trial: PolicyTrial[P]) -> None:
+        found = [breach for breach in trial.breaches.values() if breach.clause != self.clause]
+        super().run(trial)
+        for breach in found:
+            if self.why_not(trial) is not None or (self.clause, self.kind) in trial.breaches:
+                return
+            if breach.program is not None:
+                again = self._broken_after(trial, breach.program)
+                if again is not None:
+                    trial.found(again, lambda shorter: self._broken_after(trial, shorter))
+
+    @override
+    def broken_by(self, trial: PolicyTrial[P], program: Program, times: int = 2) -> Breach | None:
+        found = super().broken_by(trial, program, times)
+        return self._broken_after(trial, program) if found is None else found
+
+    def _broken_after(self, trial: PolicyTrial[P], program: Program) -> Breach | None:
+        """How it breaks a clause after its last reset that it keeps when it is new."""
+        start = 1 + max(
+            (n for n, one in enumerate(program.operations) if _is_reset(one)), default=-1
+        )
+        before = program.operations[: max(0, start - 1)]
+        told = any(name == "request_started" for name, _ in authored(trial.driver))
+        if not before or any(isinstance(one, op.HostEvent) or told for one in before):
+            return None
+        run = trial.run(program)
+        early = {
+            (each.clause, each.kind)
+            for each in run.violations
+            if place_of(each, run.played) < start
+        }
+        first = next(
+            (each for each in run.violations if (each.clause, each.kind) not in early), None
+        )
+        if first is None:
+            return None
+        end = place_of(first, run.played) + 1
+        # What a request is does not depend on the policy, nor does what time it is.
+        known = [
+            one
+            for one in before
+            if isinstance(one, (op.NewRequest, op.SetPositions, op.AdvanceClock))
+        ]
+        after = program.operations[start:end]
+        for others in (known, [*known, op.AdvanceClock(1.0)]):
+            new = trial.run(program.with_operations([*others, *after]))
+            if any(
+                (each.clause, each.kind) == (first.clause, first.kind) for each in new.violations
+            ):
+                return None
+        return Breach(
+            self.clause,
+            self.kind,
+            f"after a reset {first.message} ({first.clause})",
+            self.name,
+            program.cut(end),
+            expected="nothing of the kind, as when the policy is new",
+            seen=f"{first.message} ({first.clause}), after a reset",
+        )
 
     @override
     def programs(self, trial: PolicyTrial[P]) -> list[Program]:

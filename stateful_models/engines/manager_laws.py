@@ -17,11 +17,11 @@ from stateful_models.engines.base import Breach, Recheck
 from stateful_models.engines.manager_drawing import ManagerScheduler
 from stateful_models.engines.manager_runs import ManagerRun, options_of
 from stateful_models.engines.managers import ManagerEngine, ManagerTrial
-from stateful_models.engines.samples import MAX_HANGING
 from stateful_models.invariants.events import BACKLOG_FLOOR, BACKLOG_PER_SLOT
 from stateful_models.programs import ManagerSettings, Program, keys
 from stateful_models.steps import Loaded, Result, Step, Stored
 from stateful_models.subjects import ManagerSubject
+from stateful_models.trial.hang import DidNotReturn
 
 M = TypeVar("M", bound=OffloadingManager)
 
@@ -36,19 +36,14 @@ class Law(ManagerEngine):
 
     compares: ClassVar[bool] = True
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._hung = 0
-
     @override
     def run(self, trial: ManagerTrial[M]) -> None:
         count = trial.level.laws
         until = trial.now() + trial.level.patience_s
-        hung_before = self._hung
         for number in range(count):
             trial.on_progress(self.name, number / count)
-            if trial.now() > until or self._hung - hung_before >= MAX_HANGING:
-                trial.note(f"{self.name}: cut after {number} of {count} programs")
+            if trial.is_over(until):
+                trial.cut(self, number, count)
                 break
             program = self.draw(trial, Random(f"{trial.seed} {self.name} {number}"))
             breach = self.broken_by(trial, program)
@@ -70,8 +65,6 @@ class Law(ManagerEngine):
         scheduler = ManagerScheduler(chance, run)
         scheduler.play(chance.randint(5, trial.level.length))
         self.go_on(run, scheduler, chance)
-        # Nothing judges it, so that this is all that can be found.
-        self._hung += bool(run.violations)
         return run.program
 
     def go_on(self, run: ManagerRun[M], scheduler: ManagerScheduler[M], chance: Random) -> None:
@@ -245,9 +238,10 @@ def _beside_a_new_one(trial: ManagerTrial[M], run: ManagerRun[M]) -> Iterator[_C
     places = [n for n, one in enumerate(run.played) if isinstance(one.operation, op.Reset)]
     if not places:
         return
-    trial.surroundings.restart()
-    manager = trial.driver.build(options_of(run.capacity, run.settings))
-    subject = ManagerSubject(manager, advance_clock=trial.surroundings.advance)
+    surroundings = trial.surroundings
+    surroundings.restart()
+    manager = surroundings.build(lambda: trial.driver.build(options_of(run.capacity, run.settings)))
+    subject = ManagerSubject(manager, advance_clock=surroundings.advance)
     for before in run.played[: places[-1]]:
         # What the host has told its contexts is no matter of the manager.
         if isinstance(before.operation, op.SetPositions):
@@ -259,7 +253,16 @@ def _beside_a_new_one(trial: ManagerTrial[M], run: ManagerRun[M]) -> Iterator[_C
         if place <= places[-1]:
             continue
         for step in after.steps:
-            other = subject.perform(step.operation)
+            surroundings.calling(step.operation.verb)
+            try:
+                with surroundings.limit():
+                    other = subject.perform(step.operation)
+            except DidNotReturn:
+                # Whoever judges single calls finds that.
+                surroundings.hung()
+                return
+            finally:
+                surroundings.calling("")
             kind = type(step.operation)
             if kind in untold:
                 untold.remove(kind)

@@ -63,16 +63,9 @@ _AGREEING: Final = frozenset(
 """Clauses after whose breach the books of host and manager still agree, if it was none of safety;
 what is wrong is what was announced, counted, told to the policy or left out."""
 
-_HANGING: Final[Mapping[type[op.Operation], str]] = {
-    **CLAUSE_OF,
-    op.PrepareLoad: "LOAD-2",
-    op.CompleteLoad: "PIN-1",
-    op.CompleteStore: "DONE-1",
-    op.TakeEvents: "EVT-1",
-    op.TakeFirstEvent: "EVT-1",
-}
-"""The clause that a call breaks when it does not return: the one that asks what it is there for,
-which nobody sees happen."""
+NEEDED_FOR: Final[Mapping[str, str]] = {kind.verb: clause for kind, clause in CLAUSE_OF.items()}
+"""By its name, the clause that a call breaks when it does not return, or ends the process. For any
+other call it is SPECS-3."""
 
 
 class _OverError(Exception):
@@ -126,8 +119,7 @@ class ManagerRun(Generic[M]):
             built = evolve(options, cache_policy=self.fault.policy_cls)
         elif tap is not None:
             built = evolve(options, cache_policy=tap.policy_cls)
-        with surroundings.watch or nullcontext():
-            self.manager: M = driver.build(built)
+        self.manager: M = surroundings.build(lambda: driver.build(built))
         # A policy of another class was made, or none yet: then nobody listens.
         if tap is not None and not tap.drain():
             tap = None
@@ -152,6 +144,7 @@ class ManagerRun(Generic[M]):
         self._calling: op.Operation = op.GetStats()
         self._judging = False
         self._steps: list[Step] = []
+        self._settles: int | None = None
         self._named: dict[OffloadKey, None] = {}
         self._situations = Situations(
             self.reach, self.host, evolve(settings, tapped=tap is not None)
@@ -194,8 +187,11 @@ class ManagerRun(Generic[M]):
             return
         last = self.played[-1]
         self._steps = list(last.steps)
+        self._settles = None
         self.guard(self._finish)
-        self.played[-1] = Played(last.operation, tuple(self._steps), self.state)
+        self.played[-1] = Played(
+            last.operation, tuple(self._steps), last.state, self._settles, self.state
+        )
 
     def settle(self) -> None:
         """Let everything in flight end well."""
@@ -216,19 +212,21 @@ class ManagerRun(Generic[M]):
     def _hang(self, hanging: DidNotReturn) -> None:
         self.over = True
         operation = self._calling
+        self._surroundings.calling("")
         if self._judging:
             raise InvariantFailedError(f"judging {operation.verb} {hanging}") from hanging
+        self._surroundings.hung()
         number = max((step.number for step in (*self.steps, *self._steps)), default=0) + 1
         step = Step(number, operation, None, hanging)
         self._steps.append(step)
-        clause = _HANGING.get(type(operation), "SPECS-3")
+        clause = NEEDED_FOR.get(operation.verb, "SPECS-3")
         self.violations.append(
             Violation(
                 clause,
                 f"{operation.verb} {hanging}",
                 step.number,
                 (str(step),),
-                promise=CLAUSES[clause].sentence,
+                promise=CLAUSES[clause].parts[0].sentence,
                 kind=CLAUSES[clause].kind,
             )
         )
@@ -242,6 +240,8 @@ class ManagerRun(Generic[M]):
         if not self.watchful:
             self._look_up(self._named)
         in_flight = {key: None for one in self.host.open for key in one.keys_left}
+        if in_flight:
+            self._settles = len(self._steps)
         self.settle()
         self._look_up(in_flight)
         self._perform(op.TakeEvents())
@@ -259,7 +259,9 @@ class ManagerRun(Generic[M]):
         # What a call meets is only known before it is written down.
         before = self._situations.before(operation)
         self._calling = operation
+        self._surroundings.calling(operation.verb)
         step = self.subject.perform(operation)
+        self._surroundings.calling("")
         self._steps.append(step)
         self._judging = True
         found = self.judge.judge(step)
@@ -330,9 +332,13 @@ def options_of(capacity: int, settings: ManagerSettings) -> ManagerOptions:
 
 
 def usual_invariants(
-    capabilities: ManagerCapabilities, own: Callable[[], Sequence[Invariant[Account]]] = tuple
+    capabilities: ManagerCapabilities,
+    own: Callable[[int], Sequence[Invariant[Account]]] = lambda capacity: (),
 ) -> MakeManagerInvariants:
-    """What makes every family of invariants, with those of `own`, new ones each time."""
+    """What makes every family of invariants, with those of `own`, new ones each time.
+
+    `own` is told of how many chunks the manager is.
+    """
 
     def make(options: ManagerOptions) -> Sequence[Invariant[Account]]:
         return [
@@ -342,7 +348,7 @@ def usual_invariants(
                 may_refuse=capabilities.may_refuse is not None,
                 max_tracker_size=options.max_tracker_size,
             ),
-            *own(),
+            *own(options.num_chunks),
         ]
 
     return make

@@ -30,6 +30,7 @@ _FILLED: Final = (
     op.PrepareStore("r0", _A, 1),
     op.CompleteStore("r0", _A, attempt=1),
 )
+_TOLD: Final = (*_FILLED, op.TakeEvents(), op.PrepareStore("r0", keys("b"), 4))
 
 
 class _World(NamedTuple):
@@ -44,8 +45,10 @@ WORLDS: Final = (
     _World(1, keys("a b"), ()),
     _World(1, keys("a b"), _FILLED),
     _World(2, keys("a b c"), _FILLED),
+    _World(2, keys("a b c"), _TOLD),
 )
-"""From an empty cache, from a full one, and from one with room."""
+"""From an empty cache, from a full one, from one with room, and from one that was drained since and
+is being filled."""
 
 
 @frozen
@@ -63,6 +66,7 @@ class SmallManagerPrograms(ManagerEngine):
     """
 
     name: ClassVar[str] = "exhaustive"
+    judges_all: ClassVar[bool] = True
     clauses: ClassVar[tuple[str, ...]] = tuple(
         clause for clause in MANAGER_SITUATIONS if clause not in BY_LAWS
     )
@@ -85,8 +89,9 @@ class SmallManagerPrograms(ManagerEngine):
                 further: list[_Node] = []
                 for node in nodes:
                     for after in _after(node, world, mistakes=trial.mistakes):
-                        if trial.now() > until:
-                            trial.note(f"{self.name}: cut at depth {reached}, {tried} programs")
+                        if trial.is_over(until):
+                            trial.note(f"{self.name}: depth {reached} was begun, {tried} programs")
+                            trial.cut(self, reached - 1, depth, "depths")
                             trial.has_tried(self.clauses)
                             return
                         trial.on_progress(self.name, (reached - 1) / depth)

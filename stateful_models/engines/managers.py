@@ -117,7 +117,9 @@ class ManagerTrial(Trial[ManagerDriver[M], MakeManagerInvariants, ManagerRun[M]]
     capabilities: ManagerCapabilities = field(kw_only=True)
     _capacities: tuple[int, ...] = field(default=(), init=False)
 
+    @override
     def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
         self.declined.update(self._beyond())
 
     def _beyond(self) -> Iterator[tuple[str, str]]:
@@ -149,7 +151,7 @@ class ManagerTrial(Trial[ManagerDriver[M], MakeManagerInvariants, ManagerRun[M]]
             policies = self.driver.policies
             settings = ManagerSettings(policy=policies[0] if policies else None)
             try:
-                self.driver.build(options_of(0, settings))
+                self.surroundings.build(lambda: self.driver.build(options_of(0, settings)))
             # Whatever it is: nobody asks for a cache of nothing.
             except Exception as error:
                 self.note(f"not tried without any chunks: {type(error).__name__}: {error}")
@@ -226,7 +228,9 @@ class ManagerTrial(Trial[ManagerDriver[M], MakeManagerInvariants, ManagerRun[M]]
         )
 
     def has_tried(self, clauses: Iterable[str]) -> None:
-        """Those of the clauses were tried whose situations all came about."""
+        """Those of the clauses were tried whose situations all came about, unless it gave up."""
+        if self.gave_up:
+            return
         for clause in clauses:
             if clause in CLAIMED and not self.capabilities.reference:
                 continue
@@ -257,6 +261,7 @@ class RandomManagerPrograms(ManagerEngine):
     """
 
     name: ClassVar[str] = "random"
+    judges_all: ClassVar[bool] = True
     clauses: ClassVar[tuple[str, ...]] = tuple(
         clause for clause in MANAGER_SITUATIONS if clause not in BY_LAWS
     )
@@ -275,8 +280,8 @@ class RandomManagerPrograms(ManagerEngine):
         count = level.programs // SHARE
         for number in range(count):
             trial.on_progress(self.name, number / count)
-            if trial.now() > until:
-                trial.note(f"{self.name}: cut after {number} of {count} programs")
+            if trial.is_over(until):
+                trial.cut(self, number, count)
                 break
             # A text as seed is hashed the same way everywhere.
             chance = Random(f"{trial.seed} {self.name} {number}")

@@ -14,6 +14,7 @@ from kvoffload import CachePolicy
 from stateful_models import operations as op
 from stateful_models.engines.base import Engine, PolicyTrial
 from stateful_models.engines.drawing import CAPACITIES, Hints, Scheduler
+from stateful_models.engines.samples import example_events, example_hints
 
 P = TypeVar("P", bound=CachePolicy)
 
@@ -24,6 +25,9 @@ _NO_EVENTS: Final[SearchStrategy[list[op.HostEvent]]] = st.just([])
 CHURNING: Final = 0.25
 """The share of programs with more keys than a cache of `CHURNED` chunks could ever hold."""
 CHURNED: Final = (1, 2, 2, 3, 4)
+CROWDING: Final = 0.15
+"""The share of programs in which many requests with different hints are alive at once."""
+CROWDED: Final = (4, 5, 4, 6, 8)
 
 
 class _EnoughError(KeyboardInterrupt):
@@ -37,6 +41,7 @@ class RandomPrograms(Engine):
     """
 
     name: ClassVar[str] = "random"
+    judges_all: ClassVar[bool] = True
     clauses: ClassVar[tuple[str, ...]] = (
         "POL-1",
         "POL-2",
@@ -57,16 +62,28 @@ class RandomPrograms(Engine):
         done = 0
         hints = trial.driver.contexts()
         events = trial.driver.host_events()
+        # As different as they come: what is drawn for a program is often the same twice.
+        many = list({repr(one): one for one in example_hints(trial)}.values())
+        all_events = example_events(trial)
 
         def one_program(number: int, carried: list[Hints], called: list[op.HostEvent]) -> None:
             # What a policy answers may differ from one run to the next, so that nothing may be
             # drawn from Hypothesis in view of it.
             chance = Random(number)
-            churn = chance.random() < CHURNING
-            capacity = chance.choice(CHURNED if churn else CAPACITIES)
-            run = trial.begin(capacity, watchful=chance.random() < 0.5)
+            kind = chance.random()
+            churn, crowded = kind < CHURNING, kind > 1 - CROWDING
+            usual = CHURNED if churn else CAPACITIES
+            run = trial.begin(
+                chance.choice(CROWDED if crowded else usual), watchful=chance.random() < 0.5
+            )
             scheduler = Scheduler(
-                chance, run, hints=carried, events=called, durations=self._durations, churn=churn
+                chance,
+                run,
+                hints=chance.sample(many, len(many)) if crowded else carried,
+                events=all_events if crowded else called,
+                durations=self._durations,
+                churn=churn,
+                crowded=crowded,
             )
             scheduler.play(chance.randint(5, level.length))
             run.end()
@@ -92,7 +109,7 @@ class RandomPrograms(Engine):
         )
         def programs(number: int, carried: list[Hints], called: list[op.HostEvent]) -> None:
             nonlocal done
-            if trial.now() > until:
+            if trial.is_over(until):
                 raise _EnoughError
             trial.on_progress(self.name, done / level.programs)
             one_program(number, carried, called)
@@ -101,5 +118,6 @@ class RandomPrograms(Engine):
         try:
             programs()
         except _EnoughError:
-            trial.note(f"{self.name}: cut after {done} of {level.programs} programs")
-        trial.tried.update(self.clauses)
+            trial.cut(self, done, level.programs)
+        if not trial.gave_up:
+            trial.tried.update(self.clauses)

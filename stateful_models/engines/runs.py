@@ -22,12 +22,23 @@ from stateful_models.steps import Step, Victims
 from stateful_models.trial.hang import DidNotReturn, time_limit
 
 P = TypeVar("P", bound=CachePolicy)
+T = TypeVar("T")
 
 MakeInvariants: TypeAlias = Callable[[int], Sequence[Invariant[PolicyBooks]]]
 """Makes new invariants for one run of a policy of this capacity, for they may keep state."""
 
 GOES_ON: Final = (Kind.HOST, Kind.LIVENESS, Kind.ADVICE)
 """After a breach of this class the books of host and policy still agree, so that a run goes on."""
+
+
+BUILDING: Final = "constructor"
+"""What is called while a subject is built, where others have the name of a call."""
+BUILD_PATIENCE: Final = 10
+"""A constructor may take as many times as long as a call."""
+
+
+class NotBuiltError(Exception):
+    """A constructor did not return."""
 
 
 class _OverError(Exception):
@@ -39,8 +50,9 @@ class Surroundings:
     """What a policy meets beside its host; each run begins with the same.
 
     `restart` sets the clock back to its first reading, `advance` lets time pass. A call that takes
-    longer than `patience_s` real seconds is ended, and counts as one that does not return. `watch`
-    is entered around each call.
+    longer than `patience_s` real seconds is ended, and counts as one that does not return; then
+    `hung` is called. `watch` is entered around each call. `calling` is told what is called, by its
+    name, and "" when that is over.
     """
 
     restart: Callable[[], object] = lambda: None
@@ -50,10 +62,23 @@ class Surroundings:
     make_keys: Callable[[Sequence[OffloadKey]], Iterable[OffloadKey]] = list
     patience_s: float | None = None
     watch: AbstractContextManager[object] | None = None
+    calling: Callable[[str], object] = lambda name: None
+    hung: Callable[[], object] = lambda: None
 
-    def limit(self) -> AbstractContextManager[object]:
-        """Ends what takes too long."""
-        return nullcontext() if self.patience_s is None else time_limit(self.patience_s)
+    def limit(self, times: int = 1) -> AbstractContextManager[object]:
+        """Ends what takes too long, or so many times as long."""
+        return nullcontext() if self.patience_s is None else time_limit(times * self.patience_s)
+
+    def build(self, make: Callable[[], T]) -> T:
+        """A new subject. Raises NotBuiltError when its constructor does not return."""
+        self.calling(BUILDING)
+        try:
+            with self.limit(BUILD_PATIENCE), self.watch or nullcontext():
+                return make()
+        except DidNotReturn as hanging:
+            raise NotBuiltError(str(hanging)) from hanging
+        finally:
+            self.calling("")
 
 
 PLAIN: Final = Surroundings()
@@ -61,17 +86,33 @@ PLAIN: Final = Surroundings()
 
 @frozen
 class Played:
-    """One operation of a program: the calls that it came to, and the state after them."""
+    """One operation of a program: the calls that it came to, and the state after them.
+
+    Of the last one they are followed by what a host does in the end by itself; where that begins
+    by completing every transfer, `settles` says after how many steps, and `settled` is the state
+    when all is done.
+    """
 
     operation: HostOperation
     steps: tuple[Step, ...]
     state: HostState
+    settles: int | None = None
+    settled: HostState | None = None
+
+
+def place_of(violation: Violation, played: Sequence[Played]) -> int:
+    """The place of the operation in which something was broken, from 0."""
+    for place, one in enumerate(played):
+        if one.steps and one.steps[-1].number >= violation.number:
+            return place
+    return len(played) - 1
 
 
 class PolicyRun(Generic[P]):
     """A new policy of the driver's, which operations are played on one by one.
 
-    It is over at the first breach after which host and policy no longer agree.
+    It is over at the first breach after which host and policy no longer agree. Of the key that it
+    `looks_for` it asks after every single call, so that the one is found which loses it.
     """
 
     def __init__(
@@ -85,10 +126,12 @@ class PolicyRun(Generic[P]):
         asks_in_vain: bool = True,
         reach: Reach | None = None,
         policy: P | None = None,
+        looks_for: OffloadKey | None = None,
     ) -> None:
         surroundings.restart()
-        with surroundings.watch or nullcontext():
-            self.policy: P = driver.build(capacity) if policy is None else policy
+        self.policy: P = (
+            surroundings.build(lambda: driver.build(capacity)) if policy is None else policy
+        )
         self.subject: PolicySubject[P] = PolicySubject(
             self.policy,
             driver,
@@ -108,6 +151,7 @@ class PolicyRun(Generic[P]):
         self.over: bool = False
         self.reach: Reach = Reach() if reach is None else reach
         self._surroundings = surroundings
+        self._looks_for = looks_for
         self._calling: op.Operation = op.Clear()
         self._judging = False
         self._steps: list[Step] = []
@@ -122,6 +166,18 @@ class PolicyRun(Generic[P]):
     def program(self) -> Program:
         """What was played so far, as a program."""
         return Program(self.host.capacity, self.operations, self.watchful)
+
+    @property
+    def strayed(self) -> OffloadKey | None:
+        """A key that was lost, or came back, in a call of which is not known which it was."""
+        return next((found.strayed for found in self.violations if found.strayed), None)
+
+    def shows_stray(self, key: OffloadKey) -> bool:
+        """Whether it ended since this key strayed, in a call that is known."""
+        if not (self.over and self.violations and self.strayed is None):
+            return False
+        last = self.played[-1].steps[-1].operation
+        return isinstance(last, op.Get) and last.key == key
 
     @property
     def victims(self) -> list[tuple[OffloadKey, ...] | None]:
@@ -173,19 +229,34 @@ class PolicyRun(Generic[P]):
 
     def _hang(self, hanging: DidNotReturn) -> None:
         self.over = True
+        self._surroundings.calling("")
         if self._judging:
             raise InvariantFailedError(f"judging {self._calling.verb} {hanging}") from hanging
+        self._surroundings.hung()
         step = Step(len(self._steps) + 1, self._calling, None, hanging)
         self._steps.append(step)
         message = f"{self._calling.verb} {hanging}"
-        sentence = CLAUSES["POL-7"].sentence
+        sentence = CLAUSES["POL-7"].part(Kind.SAFETY).sentence
         self.violations.append(
             Violation("POL-7", message, step.number, (str(step),), "", sentence, kind=Kind.SAFETY)
         )
 
     def _perform(self, operation: op.Operation) -> Step:
+        step = self._call(operation)
+        if self._looks_for is not None:
+            seen = len(self._steps)
+            # Twice, since looking may change something as well.
+            for _ in range(2):
+                self._call(op.Get(self._looks_for))
+            # It was found, which nobody need read.
+            del self._steps[seen:]
+        return step
+
+    def _call(self, operation: op.Operation) -> Step:
         self._calling = operation
+        self._surroundings.calling(operation.verb)
         step = self.subject.perform(operation)
+        self._surroundings.calling("")
         self._steps.append(step)
         self._judging = True
         found = self.judge.judge(step)
@@ -243,19 +314,33 @@ def run_program(
     surroundings: Surroundings = PLAIN,
     reach: Reach | None = None,
 ) -> PolicyRun[P]:
-    """Play a whole program on a new policy."""
-    run = PolicyRun(
-        driver,
-        program.capacity,
-        make_invariants(program.capacity),
-        watchful=program.watchful,
-        surroundings=surroundings,
-        reach=reach,
-    )
-    # Where none is named, one is looked up that is not there.
-    universe = program.universe or keys("a")
-    for operation in program.operations:
-        if not run.play(operation, universe):
-            break
-    run.end()
-    return run
+    """Play a whole program on a new policy.
+
+    Where a key strayed and the call is not known in which it did, it is played again by a host that
+    looks for this key after every call; that run is the answer if it shows the call.
+    """
+
+    def played(reach: Reach | None = None, looks_for: OffloadKey | None = None) -> PolicyRun[P]:
+        run = PolicyRun(
+            driver,
+            program.capacity,
+            make_invariants(program.capacity),
+            watchful=program.watchful,
+            surroundings=surroundings,
+            reach=reach,
+            looks_for=looks_for,
+        )
+        # Where none is named, one is looked up that is not there.
+        universe = program.universe or keys("a")
+        for operation in program.operations:
+            if not run.play(operation, universe):
+                break
+        run.end()
+        return run
+
+    run = played(reach)
+    strayed = run.strayed
+    if strayed is None:
+        return run
+    closer = played(looks_for=strayed)
+    return closer if closer.shows_stray(strayed) else run

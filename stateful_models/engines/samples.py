@@ -30,8 +30,6 @@ T = TypeVar("T")
 MAX_EXAMPLES: Final = 24
 """As many contexts and events are drawn from an author's strategies for all programs together."""
 
-MAX_HANGING: Final = 3
-"""As many programs with a call that does not return are enough."""
 _UNCONCERNED: Final = (
     HealthCheck.data_too_large,
     HealthCheck.filter_too_much,
@@ -131,7 +129,6 @@ def drawn_programs(
     hints: list[Hints] = [*example_hints(trial)] if hinted else [None]
     events = example_events(trial) if eventful else []
     programs: list[Program] = []
-    hung = 0
     for number in range(count):
         # A text as seed is hashed the same way everywhere.
         capacity = Random(f"{trial.seed} {number}").choice(CAPACITIES)
@@ -146,8 +143,7 @@ def drawn_programs(
         )
         drawing.play(chance.randint(5, trial.level.length))
         programs.append(run.program)
-        hung += bool(run.violations)
-        if hung == MAX_HANGING:
+        if trial.gave_up:
             break
     return programs
 

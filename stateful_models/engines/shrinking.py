@@ -62,9 +62,13 @@ def shrink(
             _fewer_keys(lambda: best, attempt)
             if best == before:
                 break
-        attempt(_renamed(best))
     except _OutOfBudgetError:
         pass
+    # Names are given whatever the budget: they are few, and every reader is glad of them.
+    for named in (Program.with_own_completions, Program.with_plain_requests, _renamed):
+        candidate = named(best)
+        if candidate != best:
+            best = still_fails(candidate) or best
     return best
 
 
@@ -82,6 +86,12 @@ def _leave_out(current: Callable[[], Program], attempt: Callable[[Program], bool
 
 
 def _plainer(program: Program) -> Iterator[Program]:
+    own = program.with_own_completions()
+    if own != program:
+        yield own
+        for place, operation in enumerate(own.operations):
+            if operation != program.operations[place]:
+                yield _replaced(program, place, operation)
     if program.watchful:
         yield evolve(program, watchful=False)
     for capacity in range(1, program.capacity):

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+from kvoffload.keys import OffloadKey
 from stateful_models.contract import Kind
 from stateful_models.operations import Operation
 from stateful_models.steps import Step
@@ -15,12 +16,14 @@ class Finding(NamedTuple):
     """A breach: the id of the clause, and what happened.
 
     A clause may make several demands of different weight; `kind` says which of them is broken,
-    None the leading one.
+    None the leading one. `strayed` is a key that was lost, or came back, in one of several calls:
+    which of them is not known, so that a host which looks it up after each may say more.
     """
 
     clause: str
     message: str
     kind: Kind | None = None
+    strayed: OffloadKey | None = None
 
 
 class Books(Protocol):

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Final
 
 from kvoffload.keys import OffloadKey
+from stateful_models import operations as op
 from stateful_models.capabilities import NONE, Capabilities
 from stateful_models.contract import Kind
 from stateful_models.invariants.base import Finding, Invariant
 from stateful_models.loading import words_of
-from stateful_models.operations import (
-    Clear,
-    Evict,
-    Get,
-    Insert,
-    MarkEvictable,
-    MarkNonEvictable,
-    PolicyOperation,
-    Remove,
-    RequestAccess,
-    RequestFinished,
-    SetRefCount,
-    StoreMiss,
-    TouchKeys,
-    key_text,
-)
+from stateful_models.operations import key_text
 from stateful_models.steps import BadAnswerError, Found, Step, Victims
 
-HOOKS: Final[tuple[type[PolicyOperation], ...]] = (
-    TouchKeys,
-    StoreMiss,
-    RequestAccess,
-    RequestFinished,
-    MarkEvictable,
-    MarkNonEvictable,
-)
-"""The calls that change order, and never membership (POL-7)."""
+NO_CALLS: Final = (op.SetPositions, op.SetRefCount, op.AdvanceClock)
+"""What happens beside a policy and calls nothing of it."""
+REMEMBERED: Final = 64
+"""Among so many calls the one is looked for that is to blame."""
 
-_INSERTION: Final = ("POL-1", "it was inserted")
+_PROMISED_OF: Final[Mapping[type[op.Operation], str]] = {
+    op.Get: "POL-1",
+    op.Insert: "POL-1",
+    op.Remove: "POL-1",
+    op.Evict: "POL-2",
+    op.Clear: "POL-6",
+}
+"""What a call has broken that changed what `get` finds and should not have; for hooks POL-7."""
 
 
 class PolicyBooks:
@@ -54,17 +43,17 @@ class PolicyBooks:
     def apply(self, step: Step) -> None:
         """Write down what the host did, and which victims it was given."""
         operation = step.operation
-        if isinstance(operation, Insert):
+        if isinstance(operation, op.Insert):
             self.slots[operation.key], self.ref_cnt[operation.key] = operation.slot, -1
-        elif isinstance(operation, Remove):
+        elif isinstance(operation, op.Remove):
             self._drop(operation.key)
-        elif isinstance(operation, MarkEvictable):
+        elif isinstance(operation, op.MarkEvictable):
             self.ref_cnt[operation.key] = 0
-        elif isinstance(operation, MarkNonEvictable):
+        elif isinstance(operation, op.MarkNonEvictable):
             self.ref_cnt[operation.key] = 1
-        elif isinstance(operation, SetRefCount):
+        elif isinstance(operation, op.SetRefCount):
             self.ref_cnt[operation.key] = operation.ref_cnt
-        elif isinstance(operation, Clear):
+        elif isinstance(operation, op.Clear):
             self.slots.clear()
             self.ref_cnt.clear()
         elif isinstance(step.result, Victims):
@@ -79,21 +68,22 @@ class PolicyBooks:
 class PolicyContract(Invariant[PolicyBooks]):
     """POL-1, POL-2, POL-3, POL-6 and POL-7, as far as single answers show them.
 
-    What `get` answers is held against the last call that may have changed it: `insert` and
-    `remove` of the key, an eviction, a clearing. Where there was none of these since it was last
-    as it should be, the hooks called meanwhile are to blame.
+    Where `get` answers wrongly, the calls since it was last as it should be are to blame. If there
+    was one only, that decides the clause: hooks never change membership (POL-7), an eviction
+    removes what it gives (POL-2). Where several calls could each have broken another clause, the
+    promise of `get` itself is all that is known to be broken (POL-1), and the finding says which
+    key strayed.
     """
 
     clauses: ClassVar[tuple[str, ...]] = ("POL-1", "POL-2", "POL-3", "POL-6", "POL-7")
 
     def __init__(self, capabilities: Capabilities = NONE) -> None:
         self._capabilities = capabilities
-        # What may be to blame for the next wrong answer of `get`: clause and call, for keys that
-        # were told apart since, and for all others.
-        self._blame: dict[OffloadKey, tuple[str, str]] = {}
-        self._blame_of_others = _INSERTION
-        # Of which keys `get` has answered rightly since; hooks called after that are to blame.
-        self._confirmed: set[OffloadKey] = set()
+        self._made = 0
+        self._latest: deque[op.Operation] = deque(maxlen=REMEMBERED)
+        # How many calls had been made when `get` last was known to be right about a key.
+        self._right: dict[OffloadKey, int] = {}
+        self._right_about_others = 0
 
     def judge(self, step: Step, books: PolicyBooks) -> Iterator[Finding]:
         operation = step.operation
@@ -104,61 +94,65 @@ class PolicyContract(Invariant[PolicyBooks]):
                 "POL-7",
                 f"{operation.verb} raised {type(step.error).__name__}: {words_of(step.error)}",
             )
-        elif isinstance(operation, Get):
+        elif isinstance(operation, op.Get):
             yield from self._got(operation.key, step.result, books)
-        elif isinstance(operation, Evict):
+        elif isinstance(operation, op.Evict):
             if isinstance(step.result, Victims):
                 yield from self._evicted(operation, step.result, books)
             else:
                 yield from self._refused(operation, books)
-            self._blame_all(("POL-2", "an eviction that did not give it"))
-            if isinstance(step.result, Victims):
-                for key in step.result.keys:
-                    self._set_blame(key, ("POL-2", "it was evicted"))
-        elif isinstance(operation, Insert):
-            self._set_blame(operation.key, _INSERTION)
-        elif isinstance(operation, Remove):
-            self._set_blame(operation.key, ("POL-1", "it was removed"))
-        elif isinstance(operation, Clear):
-            self._blame_all(("POL-6", "a clear"))
-        elif isinstance(operation, HOOKS) and self._confirmed:
-            for key in self._confirmed:
-                self._blame[key] = ("POL-7", f"a call of {operation.verb}")
-            self._confirmed.clear()
+        if not isinstance(operation, NO_CALLS):
+            self._write_down(step)
 
-    def _set_blame(self, key: OffloadKey, blame: tuple[str, str]) -> None:
-        self._blame[key] = blame
-        self._confirmed.discard(key)
-
-    def _blame_all(self, blame: tuple[str, str]) -> None:
-        self._blame.clear()
-        self._confirmed.clear()
-        self._blame_of_others = blame
+    def _write_down(self, step: Step) -> None:
+        operation, before = step.operation, self._made
+        again = bool(self._latest) and self._latest[-1] == operation
+        self._made += 1
+        self._latest.append(operation)
+        match operation:
+            case op.Get(key):
+                # Who is found twice in a row has not left because it was looked for.
+                self._right[key] = self._made if again else before
+            case op.Insert(key) | op.Remove(key):
+                self._right[key] = before
+            case op.Evict() if isinstance(step.result, Victims):
+                self._right.update(dict.fromkeys(step.result.keys, before))
+            case op.Clear():
+                self._right.clear()
+                self._right_about_others = before
+            case _:
+                pass
 
     def _got(self, key: OffloadKey, result: object, books: PolicyBooks) -> Iterator[Finding]:
         slot = books.slots.get(key)
         found = isinstance(result, Found)
         if slot is None and not found:
-            self._confirmed.add(key)
             return
-        if slot is not None and isinstance(result, Found) and result.own and result.slot == slot:
-            self._confirmed.add(key)
+        if slot is not None and isinstance(result, Found):
+            if not result.own or result.slot != slot:
+                yield Finding(
+                    "POL-1",
+                    f"{key_text(key)} was inserted with slot {slot}, and get found {result}",
+                )
             return
-        clause, call = self._blame.get(key, self._blame_of_others)
         if slot is None:
-            yield Finding(
-                clause, f"{key_text(key)} is not resident, and get found {result} after {call}"
-            )
-        elif found:
-            yield Finding(
-                "POL-1", f"{key_text(key)} was inserted with slot {slot}, and get found {result}"
-            )
+            what = f"{key_text(key)} is not resident, and get found {result}"
         else:
-            yield Finding(
-                clause, f"{key_text(key)} is resident, and get found nothing after {call}"
-            )
+            what = f"{key_text(key)} is resident, and get found nothing"
+        number = self._made - self._right.get(key, self._right_about_others)
+        suspects = list(self._latest)[max(0, len(self._latest) - number) :]
+        if number == 0:
+            yield Finding("POL-1", f"{what}, and nothing but get was called meanwhile")
+            return
+        if number == 1:
+            yield Finding(_clause_of(suspects[0]), f"{what} after {_named(suspects[0], key, slot)}")
+            return
+        clauses = {_clause_of(call) for call in suspects}
+        clause = clauses.pop() if len(clauses) == 1 and number == len(suspects) else "POL-1"
+        names = ", ".join(dict.fromkeys(_hook_of(call) for call in suspects))
+        yield Finding(clause, f"{what} after one of the calls {names}", strayed=key)
 
-    def _evicted(self, evict: Evict, given: Victims, books: PolicyBooks) -> Iterator[Finding]:
+    def _evicted(self, evict: op.Evict, given: Victims, books: PolicyBooks) -> Iterator[Finding]:
         if len(set(given.keys)) < len(given.keys):
             yield Finding("POL-2", "a victim was given twice")
         for victim in given.victims:
@@ -176,9 +170,34 @@ class PolicyContract(Invariant[PolicyBooks]):
         if number < asked or (number > asked and self._capabilities.may_evict_more is None):
             yield Finding("POL-2", f"{asked} were asked for, {number} given", Kind.HOST)
 
-    def _refused(self, evict: Evict, books: PolicyBooks) -> Iterator[Finding]:
+    def _refused(self, evict: op.Evict, books: PolicyBooks) -> Iterator[Finding]:
         idle = sum(
             count == 0 and key not in evict.protected for key, count in books.ref_cnt.items()
         )
         if idle >= evict.count and self._capabilities.may_refuse is None:
             yield Finding("POL-3", f"evicting {evict.count} was refused, with {idle} candidates")
+
+
+def _clause_of(call: op.Operation) -> str:
+    return _PROMISED_OF.get(type(call), "POL-7")
+
+
+def _named(call: op.Operation, key: OffloadKey, slot: int | None) -> str:
+    """The call after which `get` is wrong about the key, in words."""
+    match call:
+        case op.Insert(inserted):
+            return "it was inserted" if inserted == key else f"{key_text(inserted)} was inserted"
+        case op.Remove(removed):
+            return "it was removed" if removed == key else f"{key_text(removed)} was removed"
+        case op.Evict():
+            return "it was evicted" if slot is None else "an eviction that did not give it"
+        case op.Clear():
+            return "a clear"
+        case op.Get(sought):
+            return "it was found" if sought == key else f"{key_text(sought)} was looked up"
+        case _:
+            return f"a call of {_hook_of(call)}"
+
+
+def _hook_of(call: op.Operation) -> str:
+    return call.name if isinstance(call, op.HostEvent) else call.verb

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Final
 
@@ -40,21 +39,22 @@ from stateful_models.steps import Step
 CLAUSE_OF: Final[Mapping[type[Operation], str]] = {
     NewRequest: "REQ-3",
     Lookup: "LOOK-1",
-    PrepareLoad: "LOAD-1",
-    CompleteLoad: "LOAD-4",
+    PrepareLoad: "LOAD-2",
+    CompleteLoad: "PIN-1",
     Touch: "TOUCH-1",
     PrepareStore: "STORE-4",
-    CompleteStore: "DONE-3",
+    CompleteStore: "DONE-1",
     FinishRequest: "FIN-1",
     Outstanding: "PIN-2",
-    TakeEvents: "EVT-3",
-    TakeFirstEvent: "EVT-3",
+    TakeEvents: "EVT-1",
+    TakeFirstEvent: "EVT-1",
     GetStats: "MET-2",
     Reset: "GEN-1",
     ResetFlushed: "SPECS-3",
     ScheduleEnd: "SPECS-3",
 }
-"""The clause that a call breaks when it raises without a reason."""
+"""The clause that a call breaks when it raises without a reason, does not return, or ends the
+process: the one that asks what it is there for, which nobody sees happen."""
 
 _AFTER_A_BREACH = (PrepareLoad, PrepareStore, Touch, NewRequest, FinishRequest)
 """The calls that a manager refuses once its policy broke the contract (STORE-10)."""
@@ -70,6 +70,7 @@ class Refusals(Invariant[Account]):
 
     clauses: ClassVar[tuple[str, ...]] = (
         *dict.fromkeys(CLAUSE_OF.values()),
+        "DONE-3",
         "DONE-4",
         "KEY-2",
         "STORE-10",
@@ -109,11 +110,15 @@ class Refusals(Invariant[Account]):
             pass  # Judged by what the request has seen.
         elif not all(map(_valid, _keys_of(operation))):
             pass  # A refusal under another name, as those of others are.
-        elif isinstance(operation, (CompleteLoad, CompleteStore)) and operation.attempt is not None:
+        elif isinstance(operation, (CompleteLoad, CompleteStore)) and not books.is_due(operation):
             # Whether the attempt was made is judged by those who remember attempts.
-            if not isinstance(error, UnknownTicketError):
-                late = "DONE-3" if isinstance(operation, CompleteStore) else "DONE-4"
-                yield Finding(late, said)
+            named = operation.attempt is not None
+            if named and isinstance(error, UnknownTicketError):
+                return
+            if isinstance(operation, CompleteStore):
+                yield Finding("DONE-3", said)
+            elif named:
+                yield Finding("DONE-4", said)
         elif _justified(operation, books) or self._is_over(operation):
             pass
         else:
@@ -127,11 +132,7 @@ class Refusals(Invariant[Account]):
 
 
 def _justified(operation: Operation, books: Account) -> bool:
-    if isinstance(operation, PrepareLoad):
-        return not all(map(books.ready, operation.keys))
-    if isinstance(operation, CompleteLoad):
-        return any(books.pins(key) < times for key, times in Counter(operation.keys).items())
-    return False
+    return isinstance(operation, PrepareLoad) and not all(map(books.ready, operation.keys))
 
 
 def _keys_of(operation: Operation) -> Iterable[OffloadKey]:

@@ -9,8 +9,9 @@ from typing import ClassVar, Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from kvoffload.copying.actions import Action
 from kvoffload.copying.layout import CopyLayout
-from kvoffload.copying.ordered import Action, OrderedDevice
+from kvoffload.copying.ordered import OrderedDevice
 from kvoffload.copying.worker import CopyWorker
 from kvoffload.cpu.manager import CPUOffloadingManager
 from stateful_models.machines.testing import refuse_lost_rules

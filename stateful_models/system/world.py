@@ -20,10 +20,11 @@ from kvoffload import (
     OffloadKey,
     derive_mappings,
 )
-from kvoffload.copying.accesses import RowBytes, Side
+from kvoffload.copying.actions import Chooser
 from kvoffload.copying.graph import Stream
 from kvoffload.copying.layout import CopyLayout, PageRuns, Rows
-from kvoffload.copying.ordered import Chooser, OrderedDevice, OrderedEvent
+from kvoffload.copying.ordered import OrderedDevice, OrderedEvent
+from kvoffload.copying.places import RowBytes, Side
 from kvoffload.copying.worker import CopyWorker
 from stateful_models.models.pages import Layout, Spread, layout, place_in
 

@@ -23,6 +23,7 @@ from math import isfinite
 from operator import index
 from threading import TIMEOUT_MAX, Condition, get_ident
 from time import monotonic as real_monotonic
+from time import process_time as real_process_time
 from time import sleep as real_sleep
 from types import MappingProxyType, ModuleType
 from typing import Final, SupportsIndex
@@ -32,7 +33,13 @@ from typing_extensions import override
 from kvoffload.errors import InvalidValueError
 from stateful_models.trial.durations import draws_around, durations_used
 
-__all__ = ["VirtualClock", "draws_around", "durations_used", "real_monotonic"]
+__all__ = [
+    "VirtualClock",
+    "draws_around",
+    "durations_used",
+    "real_effort",
+    "real_monotonic",
+]
 
 SECOND_NS: Final = 1_000_000_000
 WALL_START: Final = 1_767_603_600
@@ -45,8 +52,22 @@ TICK_NS: Final = 1_000
 """How far each reading moves the clock. No two are the same, as on a real machine, and whoever
 spins until a moment has come gets there."""
 MAX_SLEEPS: Final = 32
+LOAD: Final = 6
+"""How many times as long as its own work a process may take beside others, and for nothing."""
 
 _WAITERS = ("asyncio", "concurrent.futures.thread", "logging", "queue", "subprocess", "threading")
+
+
+def real_effort() -> float:
+    """Seconds of work since the process began, however busy the machine is with others.
+
+    It is what the process has worked; where that is less, a part of the time that went by, so that
+    waiting for nothing counts as well.
+    """
+    return max(real_process_time(), (real_monotonic() - _BEGUN) / LOAD)
+
+
+_BEGUN: Final = real_monotonic()
 
 
 class _Answer:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from inspect import CO_OPTIMIZED
+from pathlib import Path
 from types import (
     CodeType,
     FrameType,
@@ -17,7 +18,7 @@ from types import (
 )
 from typing import Protocol, Self, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from kvoffload.errors import KVOffloadError
 from stateful_models.trial.codes import behind, functions_behind, is_a, nested_codes
@@ -28,6 +29,8 @@ TraceFunction: TypeAlias = Callable[[FrameType, str, object], "TraceFunction | N
 
 # Others that watch this process have numbers of their own, 0 to 3; ours is looked for from the top.
 _TOOL_IDS = (4, 5, 3, 2, 1, 0)
+_OURS = {"kvoffload", "stateful_models"}
+"""The packages of the interfaces and of the kit: what is inherited from there is nobody's own."""
 
 
 class NoToolIDError(KVOffloadError):
@@ -42,7 +45,8 @@ class MethodLines:
     """One function of the target, with what it nests.
 
     `ran` of its `lines` ran; counted are lines that have code, so neither the one with `def`, nor
-    docstrings, nor comments. The others are in `never_ran`, in ranges: `("57-65", "70")`.
+    docstrings, nor comments. The others are in `never_ran`, in ranges: `("57-65", "70")`. `file`
+    is the name of its file where that is not the target's.
     """
 
     qualified_name: str
@@ -50,14 +54,16 @@ class MethodLines:
     ran: int
     lines: int
     never_ran: tuple[str, ...]
+    file: str = field(default="", eq=False)
 
 
 class OwnLines:
     """Which lines of a target's own functions ran while this was entered. It adds up.
 
     `targets` are classes or factories. Their own are their functions, those of their bases in the
-    same file, and what these name of that file. What runs at import does not count. A target
-    that has no Python code has no lines.
+    same file, in the same package or beside the file, and what these name of those files; a
+    method that is overridden counts only if it runs all the same. What runs at import does not
+    count. A target that has no Python code has no lines.
 
     From Python 3.12 on each line is told of once, in any thread, at hardly any cost. Before that
     the thread which entered is traced, as by a debugger, and whatever runs meanwhile takes three
@@ -69,7 +75,12 @@ class OwnLines:
     """
 
     def __init__(self, *targets: object) -> None:
-        self._codes = _own_codes(targets)
+        files = {file for target in targets for file in _files_of(target)}
+        bases = [base for target in targets for base in _own_bases(target)]
+        inherited = {file for base in bases for file in _files_of(base)}
+        self._files = files
+        self._overridden = {code for target in targets for code in _overridden(target)}
+        self._codes = _own_codes([*targets, *bases], files | inherited)
         every = [code for codes in self._codes for code in codes]
         # By identity: hashing code takes long, and two codes may be equal.
         self._missing: dict[int, set[int]] = {id(code): _lines_of(code) for code in every}
@@ -93,8 +104,11 @@ class OwnLines:
 
     def report(self) -> list[MethodLines]:
         """The functions, as they follow each other in the file."""
-        found = [self._of(codes) for codes in self._codes]
-        return sorted(found, key=lambda method: (method.first_line, method.qualified_name))
+        found = [(codes[0], self._of(codes)) for codes in self._codes]
+        kept = [method for code, method in found if method.ran or id(code) not in self._overridden]
+        return sorted(
+            kept, key=lambda method: (method.file, method.first_line, method.qualified_name)
+        )
 
     def _of(self, codes: Sequence[CodeType]) -> MethodLines:
         lines, ran = set[int](), set[int]()
@@ -109,6 +123,7 @@ class OwnLines:
             len(ran),
             len(lines),
             tuple(_ranges(sorted(lines), ran)),
+            "" if outermost.co_filename in self._files else Path(outermost.co_filename).name,
         )
 
 
@@ -150,12 +165,43 @@ def _raising_lines(file: str) -> frozenset[int]:
     )
 
 
-def _own_codes(targets: Iterable[object]) -> list[list[CodeType]]:
-    """The code of each function that is a target's own, followed by what it nests."""
-    files, modules = set[str](), set[str]()
-    for target in targets:
-        modules.add(str(getattr(target, "__module__", "")))
-        files |= _files_of(target)
+def _own_bases(target: object) -> Iterator[type[object]]:
+    """The bases of a class that its author wrote elsewhere: in its package, or beside its file."""
+    if not is_a(target, type):
+        return
+    for base in target.__mro__[1:]:
+        if base.__module__ != target.__module__ and _of_one_author(base, target):
+            yield base
+
+
+def _of_one_author(one: type[object], other: type[object]) -> bool:
+    package, another = (cls.__module__.partition(".")[0] for cls in (one, other))
+    if {package, another} & _OURS:
+        return False
+    if package == another:
+        return True
+    folders = [
+        {Path(file).parent for file in _files_of(cls) if Path(file).is_absolute()}
+        for cls in (one, other)
+    ]
+    return not folders[0].isdisjoint(folders[1])
+
+
+def _overridden(target: object) -> Iterator[int]:
+    """The ids of the code of methods in the bases of a class that something else stands before."""
+    if not is_a(target, type):
+        return
+    taken = set[str]()
+    for cls in target.__mro__:
+        for name, value in vars(cls).items():
+            if name in taken:
+                yield from (id(function.__code__) for function in functions_behind(value))
+        taken |= vars(cls).keys()
+
+
+def _own_codes(targets: Sequence[object], files: set[str]) -> list[list[CodeType]]:
+    """The code of each function in `files` that is a target's own, followed by what it nests."""
+    modules = {str(getattr(target, "__module__", "")) for target in targets}
     functions: list[FunctionType] = []
     waiting, seen = list(targets), set[int]()
     # Keeps alive what was seen: a method that is made when it is asked for leaves its id to others.

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from kvoffload import OffloadingManager
-from stateful_models.engines.base import Breach
+from stateful_models.contract import CLAUSES
+from stateful_models.engines.base import GAVE_UP, Breach
 from stateful_models.engines.manager_runs import MakeManagerInvariants
 from stateful_models.engines.managers import MANAGER_SITUATIONS, ManagerEngine, ManagerTrial
 from stateful_models.engines.runs import PLAIN, Surroundings
@@ -54,20 +55,24 @@ def try_manager(
         now=now,
     )
     for engine in engines:
-        if any(map(request.wants, engine.clauses)):
+        if trial.gave_up:
+            trial.note(GAVE_UP)
+            break
+        if any(map(request.wants, engine.clauses)) or (own and engine.judges_all):
             engine.run(trial)
 
     def show(breach: Breach) -> Shown:
         program = breach.program
         if program is None:
-            return Shown((), quiet_consequence(breach.clause), _test(trial, request, breach))
+            return Shown((), quiet_consequence(breach.clause), _test(trial, request, breach, own))
         run = trial.run(program)
-        shown = any(found.clause == breach.clause for found in run.violations)
+        demand = breach.clause, breach.kind
+        shown = any((found.clause, found.kind) == demand for found in run.violations)
         lines = program_lines(run.played, run.violations) if shown else plain_lines(program)
         return Shown(
             (*_settings_line(breach), *lines),
             manager_consequence(driver, program, trial.surroundings, clause=breach.clause),
-            _test(trial, request, breach),
+            _test(trial, request, breach, own),
         )
 
     reporter = Reporter(
@@ -91,7 +96,9 @@ def _settings_line(breach: Breach) -> tuple[str, ...]:
     return (f"     {chunks}, {program.settings}{watched}",)
 
 
-def _test(trial: ManagerTrial[M], request: Request, breach: Breach) -> str:
+def _test(
+    trial: ManagerTrial[M], request: Request, breach: Breach, own: Sequence[OwnPromise]
+) -> str:
     """A test that fails where no clock is virtual: of the program, if it shows it there too."""
     program = breach.program
     if program is not None:
@@ -107,7 +114,8 @@ def _test(trial: ManagerTrial[M], request: Request, breach: Breach) -> str:
         else:
             shows = bool(plain.run(program).violations)
         name = None if law is None else law.name
-        text = program_test(request, breach, program, law=name) if shows else ""
+        text = program_test(request, breach, program, law=name, own=own) if shows else ""
         if text:
             return text
-    return verdict_test(request, breach) if breach.clause in MANAGER_SCOPE else ""
+    listed = {*CLAUSES, *(clause for one in own for clause in one.clauses)}
+    return verdict_test(request, breach) if breach.clause in listed else ""

@@ -17,6 +17,7 @@ from stateful_models.loading import in_one_line
 from stateful_models.manager_drivers import OWN_MANAGERS
 from stateful_models.operations import key_text
 from stateful_models.programs import HostOperation, ManagerSettings, Program, keys
+from stateful_models.trial.reports import OwnPromise
 from stateful_models.trial.request import Request, Task, report_on
 from stateful_models.trial.verdicts import Outcome, Report
 
@@ -41,17 +42,23 @@ class _Named:
 
 
 def program_test(
-    request: Request, breach: Breach, program: Program, *, law: str | None = None
+    request: Request,
+    breach: Breach,
+    program: Program,
+    *,
+    law: str | None = None,
+    own: Sequence[OwnPromise] = (),
 ) -> str:
     """A test of at most 15 lines that plays the program; "" if it takes more, or cannot be.
 
-    With a `law` it is held to that one, else to all invariants. What is tried must be importable
-    from beside the test, in this environment.
+    With a `law` it is held to that one, else to all invariants; `own` are those of the author.
+    What is tried must be importable from beside the test, in this environment.
     """
     if request.environment:
         return ""
     try:
-        target, own = _target(request), _own_invariant(request, breach)
+        target = _target(request)
+        invariant = _own_invariant(request, breach, own, program.capacity)
     except _ElsewhereError:
         return ""
     manager = request.task is Task.MANAGER
@@ -65,7 +72,7 @@ def program_test(
         head.append(f'    {unpacked} = keys("{shown}")')
     named = "" if law is None else f", {json.dumps(law)}"
     head.append(f"    {check}({target.text}{named}, {program.capacity}, [")
-    options = [f"invariants=[{own.text}]"] if own.text and law is None else []
+    options = [f"invariants=[{invariant.text}]"] if invariant.text and law is None else []
     if program.watchful:
         options.append("watchful=True")
     settings = "" if program.settings is None else _settings(program.settings)
@@ -73,7 +80,7 @@ def program_test(
         options.append(f"settings={settings}")
     names = [check, "op", *(["keys"] if variables else []), *(["ManagerSettings"] * bool(settings))]
     calls = [f"{_call(each, variables)}," for each in program.operations]
-    imports = [*_words_in(calls), *target.imports, *(own.imports if law is None else ())]
+    imports = [*_words_in(calls), *target.imports, *(invariant.imports if law is None else ())]
     head = [
         *dict.fromkeys(imports),
         f"from {KIT} import {', '.join(sorted(names))}",
@@ -181,12 +188,17 @@ def _target(request: Request) -> _Named:
     return _Named(f"{driver.text}({target.text}{arguments})", (*target.imports, *driver.imports))
 
 
-def _own_invariant(request: Request, breach: Breach) -> _Named:
+def _own_invariant(
+    request: Request, breach: Breach, own: Sequence[OwnPromise], capacity: int
+) -> _Named:
     """One of the author's own, if it found the breach. Raises _ElsewhereError."""
+    known = {one.target: (one.name, one.arguments(capacity)) for one in own}
     for name in request.invariants:
-        if name.rpartition(":")[2] == breach.invariant:
+        kind, arguments = known.get(name, (name.rpartition(":")[2], {}))
+        if kind == breach.invariant:
             found = _import_of(name)
-            return _Named(f"{found.text}()", found.imports)
+            given = ", ".join(f"{each}={_expression(v, {})}" for each, v in arguments.items())
+            return _Named(f"{found.text}({given})", found.imports)
     return _Named("")
 
 

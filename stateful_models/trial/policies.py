@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from kvoffload import CachePolicy
-from stateful_models.contract import Kind
+from stateful_models.contract import CLAUSES, Kind
 from stateful_models.drivers import Driver
-from stateful_models.engines.base import Breach, Engine, PolicyTrial
+from stateful_models.engines.base import GAVE_UP, Breach, Engine, PolicyTrial
 from stateful_models.engines.runs import PLAIN, MakeInvariants, Surroundings, run_program
 from stateful_models.engines.suites import policy_law
 from stateful_models.trial.consequences import consequence, quiet_consequence
@@ -48,7 +48,10 @@ def try_policy(
         now=now,
     )
     for engine in engines:
-        if any(map(request.wants, engine.clauses)):
+        if trial.gave_up:
+            trial.note(GAVE_UP)
+            break
+        if any(map(request.wants, engine.clauses)) or (own and engine.judges_all):
             engine.run(trial)
 
     def not_applicable(scope: Scope) -> str:
@@ -60,10 +63,11 @@ def try_policy(
             grave = breach.kind is not Kind.ADVICE
             return Shown(
                 consequence=quiet_consequence(breach.clause) if grave else "",
-                test=_test(trial, request, breach),
+                test=_test(trial, request, breach, own),
             )
         run = run_program(driver, program, make_invariants, surroundings=surroundings)
-        shown = any(found.clause == breach.clause for found in run.violations)
+        demand = breach.clause, breach.kind
+        shown = any((found.clause, found.kind) == demand for found in run.violations)
         lines = program_lines(run.played, run.violations) if shown else plain_lines(program)
         chunks = "1 chunk" if program.capacity == 1 else f"{program.capacity} chunks"
         watched = ", looked up after each operation" if program.watchful else ""
@@ -76,7 +80,7 @@ def try_policy(
                 clause=breach.clause,
                 safety=breach.kind is Kind.SAFETY,
             ),
-            _test(trial, request, breach),
+            _test(trial, request, breach, own),
         )
 
     reporter = Reporter(
@@ -91,7 +95,9 @@ def try_policy(
     return reporter.report(host=driver.host.name, seconds=now() - begun)
 
 
-def _test(trial: PolicyTrial[P], request: Request, breach: Breach) -> str:
+def _test(
+    trial: PolicyTrial[P], request: Request, breach: Breach, own: Sequence[OwnPromise]
+) -> str:
     """A test that fails where no clock is virtual: of the program, if it shows it there too."""
     program = breach.replayed or breach.program
     if program is not None:
@@ -111,7 +117,8 @@ def _test(trial: PolicyTrial[P], request: Request, breach: Breach) -> str:
             )
             shows = bool(run.violations)
         name = None if law is None else law.name
-        text = program_test(request, breach, program, law=name) if shows else ""
+        text = program_test(request, breach, program, law=name, own=own) if shows else ""
         if text:
             return text
-    return verdict_test(request, breach) if breach.clause in POLICY_SCOPE else ""
+    listed = {*POLICY_SCOPE, *CLAUSES, *(clause for one in own for clause in one.clauses)}
+    return verdict_test(request, breach) if breach.clause in listed else ""

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum
+from math import inf
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -28,6 +29,7 @@ from typing import Final, Self
 from attrs import field, frozen
 
 from kvoffload.errors import InvalidValueError, KVOffloadError
+from stateful_models.trial.mark import Mark
 
 __all__ = ["ChildChannel", "ChildEnd", "Ending", "NotAChildError", "run_child"]
 
@@ -71,7 +73,7 @@ class ChildEnd:
 
     `status` is the exit status and `signal` the number of the signal that ended the process, where
     there is one. `last_message` is the last that was sent, None if there was none. `stdout` and
-    `stderr` are the last 64 KiB of what was printed.
+    `stderr` are the last 64 KiB of what was printed, `mark` what it had marked last.
     """
 
     kind: Ending
@@ -80,6 +82,7 @@ class ChildEnd:
     last_message: bytes | None
     stdout: str = field(repr=False)
     stderr: str = field(repr=False)
+    mark: bytes = b""
 
     def __str__(self) -> str:
         """In words: `exited with status 3 before the trial was over`."""
@@ -101,12 +104,14 @@ def run_child(
     timeout_s: float,
     on_message: Callable[[bytes], None],
     poll: Callable[[], object] = lambda: None,
+    patience: Callable[[bytes], float] = lambda mark: inf,
 ) -> ChildEnd:
     """Run `python -m module` in a process of its own and tell how it ended.
 
     The child has this environment with `env` laid over it, this `sys.path`, and its hash seed.
     `on_message` is called here with each message as it arrives. No more than `timeout_s` seconds
-    after the start the process group is killed. Whatever is raised here meanwhile, Ctrl-C too,
+    after the start the process group is killed, or once a mark has stood for longer than the
+    seconds of `patience` with it. Whatever is raised here meanwhile, Ctrl-C too,
     kills it as well and goes on; so does what `poll` raises, which is called every few hundredths
     of a second. A process that left the group is not found again.
 
@@ -120,7 +125,8 @@ def run_child(
     frames = _Frames(secrets.token_hex(16).encode(), on_message)
     read_end, write_end = os.pipe()
     try:
-        with tempfile.TemporaryFile() as stdin:
+        with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as page:
+            mark = Mark.made_in(page.fileno())
             stdin.write(frames.nonce + b"\n" + request)
             stdin.seek(0)
             process = subprocess.Popen(
@@ -128,8 +134,8 @@ def run_child(
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=_environment(env, hash_seed, write_end),
-                pass_fds=(write_end,),
+                env=_environment(env, hash_seed, write_end, page.fileno()),
+                pass_fds=(write_end, page.fileno()),
                 start_new_session=True,
             )
     except BaseException:
@@ -137,8 +143,8 @@ def run_child(
         raise
     finally:
         os.close(write_end)
-    with _Child(process, read_end, frames) as child:
-        in_time = child.listen_until(deadline, poll)
+    with _Child(process, read_end, frames, mark) as child:
+        in_time = child.listen_until(deadline, poll, patience)
         return child.end(in_time)
 
 
@@ -190,9 +196,12 @@ class _Tail:
 class _Child:
     """A running child and its three streams; leaving the block leaves nothing running."""
 
-    def __init__(self, process: subprocess.Popen[bytes], messages: int, frames: _Frames) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], messages: int, frames: _Frames, mark: Mark
+    ) -> None:
         self._process = process
         self._frames = frames
+        self._mark = mark
         self._stdout, self._stderr = _Tail(), _Tail()
         self._messages = messages
         self._selector = selectors.DefaultSelector()
@@ -218,12 +227,22 @@ class _Child:
         # Closes the other two and waits for the process.
         self._process.__exit__(kind, error, traceback)
 
-    def listen_until(self, deadline: float, poll: Callable[[], object]) -> bool:
+    def listen_until(
+        self,
+        deadline: float,
+        poll: Callable[[], object],
+        patience: Callable[[bytes], float],
+    ) -> bool:
         """Pass on what comes until the process has ended; whether it was over in time."""
         leaving = False
+        turn, since = self._mark.turn(), monotonic()
         while self._process.poll() is None:
             poll()
             now = monotonic()
+            if turn != self._mark.turn():
+                turn, since = self._mark.turn(), now
+            elif now - since > patience(self._mark.get()):
+                deadline = now
             if self._frames.done and not leaving:
                 leaving = True
                 deadline = min(deadline, now + GRACE_S)
@@ -256,6 +275,7 @@ class _Child:
             last_message=self._frames.last,
             stdout=self._stdout.text(),
             stderr=self._stderr.text(),
+            mark=self._mark.get(),
         )
 
     def _listen(self, seconds: float) -> bool:
@@ -294,8 +314,9 @@ class ChildChannel:
     can answer: one that the target forked ends where it would.
     """
 
-    def __init__(self, descriptor: int, nonce: bytes, request: bytes) -> None:
+    def __init__(self, descriptor: int, mark: Mark, nonce: bytes, request: bytes) -> None:
         self._descriptor = descriptor
+        self._mark = mark
         self._nonce = nonce
         self._request = request
         self._process = os.getpid()
@@ -306,20 +327,27 @@ class ChildChannel:
 
         Raises NotAChildError when nobody did.
         """
-        descriptor = os.environ.pop(_VARIABLE, None)
-        if descriptor is None:
+        descriptors = os.environ.pop(_VARIABLE, None)
+        if descriptors is None:
             raise NotAChildError
+        descriptor, page = map(int, descriptors.split())
         _end_with_the_parent()
         nonce, _, request = sys.stdin.buffer.read().partition(b"\n")
         with open(os.devnull, "rb") as nothing:
             os.dup2(nothing.fileno(), sys.stdin.fileno())
-        os.set_inheritable(int(descriptor), False)
+        os.set_inheritable(descriptor, False)
+        mark = Mark(page)
+        os.close(page)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
-        return cls(int(descriptor), nonce, request)
+        return cls(descriptor, mark, nonce, request)
 
     def request(self) -> bytes:
         """What the parent asked."""
         return self._request
+
+    def mark(self, text: bytes) -> None:
+        """Mark what is being done, for the parent to read should this process not get over it."""
+        self._mark.set(text)
 
     def send(self, message: bytes) -> None:
         """Send a message: one line. Raises InvalidValueError when it is more."""
@@ -368,7 +396,7 @@ def _interpreter_options() -> list[str]:
     return ["-P", "-u", "-X", "faulthandler", *["-O"] * sys.flags.optimize]
 
 
-def _environment(env: Mapping[str, str], hash_seed: int, descriptor: int) -> dict[str, str]:
+def _environment(env: Mapping[str, str], hash_seed: int, *descriptors: int) -> dict[str, str]:
     path = [os.path.abspath(place) for place in sys.path]
     asked = env.get("PYTHONPATH")
     return {
@@ -376,7 +404,7 @@ def _environment(env: Mapping[str, str], hash_seed: int, descriptor: int) -> dic
         **env,
         "PYTHONPATH": os.pathsep.join(path if asked is None else [asked, *path]),
         "PYTHONHASHSEED": str(hash_seed),
-        _VARIABLE: str(descriptor),
+        _VARIABLE: " ".join(map(str, descriptors)),
     }
 
 

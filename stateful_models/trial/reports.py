@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from attrs import define, evolve, frozen
 
 from stateful_models.contract import CLAUSES, Kind
-from stateful_models.engines.base import Breach, Demand
+from stateful_models.engines.base import Breach, Cut, Demand
+from stateful_models.programs import Program
 from stateful_models.reach import Reach
 from stateful_models.trial.request import Request, report_on
 from stateful_models.trial.scope import Scope
@@ -21,6 +22,8 @@ from stateful_models.trial.verdicts import (
     Verdict,
 )
 
+LOOKED_UP: Final = "LOOK-1"
+"""The clause that is broken wherever a look-up is wrong, whatever made it so."""
 PROVISIONAL: Final[frozenset[str]] = frozenset()
 """Clauses whose checks are new in this release: what they find is reported and does not convict."""
 
@@ -44,12 +47,18 @@ class Shown:
 
 @define
 class OwnPromise:
-    """An invariant of the author's own, and how often it was asked to judge in all runs."""
+    """An invariant of the author's own, and how often it was asked to judge in all runs.
+
+    `name` is that of its class, `target` how it was named; `arguments` tells from the number of
+    chunks of a run what it is made with there.
+    """
 
     name: str
     clauses: tuple[str, ...]
     promise: str
     judged: int = 0
+    target: str = ""
+    arguments: Callable[[int], Mapping[str, object]] = lambda capacity: {}
 
 
 class Tried(Protocol):
@@ -61,6 +70,11 @@ class Tried(Protocol):
     reach: Reach
     programs: int
     notes: list[str]
+    cuts: dict[str, Cut]
+
+    def first_broken(self, program: Program) -> tuple[Sequence[str], int] | None:
+        """The clauses that a program breaks first, and the number of the operation in which."""
+        ...
 
 
 @frozen(kw_only=True)
@@ -78,6 +92,7 @@ class Reporter:
     def report(self, *, host: str, seconds: float) -> Report:
         """The report on everything that was wanted."""
         request = self.request
+        listed = {*CLAUSES, *(clause for own in self.own for clause in own.clauses)}
         # As they are now: showing a breach plays programs too.
         programs, found = self.trial.programs, tuple(self.trial.notes)
         clauses = [
@@ -89,18 +104,27 @@ class Reporter:
             self._broken(breach)
             for breach in self.trial.breaches.values()
             if breach.clause not in self.scopes
-            and (breach.clause not in CLAUSES or request.wants(breach.clause))
+            # What an invariant finds under an id that it does not list was asked for with it.
+            and (breach.clause not in listed or request.wants(breach.clause))
         ]
         clauses += self._own_that_held()
+        clauses = self._folded(clauses)
         convicted = any(clause.convicts for clause in clauses)
         stale = set(request.known) - {clause.id for clause in clauses if clause.known}
         notes = [
             f"{clause} is on the list of known failures, and was not seen broken"
             for clause in sorted(stale)
         ]
+        asked = {own.target for own in self.own}
+        notes += [
+            f"{name} was not asked: none of its clauses is among those that were chosen"
+            for name in request.invariants
+            if name not in asked
+        ]
         return evolve(
             report_on(request, Outcome.CONVICTED if convicted else Outcome.CLEAN),
-            clauses=tuple(clauses),
+            clauses=tuple(evolve(each, share=self._share(each.id)) for each in clauses),
+            cut={name: round(cut.share, 3) for name, cut in self.trial.cuts.items()},
             reach=Reached(
                 situations=self.trial.reach.counts,
                 methods=self.observed.methods,
@@ -112,13 +136,56 @@ class Reporter:
             notes=(*found, *notes),
         )
 
+    def _folded(self, clauses: Iterable[ClauseVerdict]) -> list[ClauseVerdict]:
+        """The same, where each says from which other breach it follows, if it does."""
+        known = {each.id: each for each in clauses}
+        broken = [each for each in known.values() if each.broken and each.call]
+        # The shortest programs first: what they show follows from nothing that is longer.
+        for each in sorted(broken, key=lambda each: each.call):
+            program = self._program_of(each)
+            first = None if program is None else self.trial.first_broken(program)
+            if first is None:
+                continue
+            shown, at = first
+            # Where a look-up goes wrong after a call that is known, it is that call's doing.
+            cause = known.get(next((one for one in shown if one != LOOKED_UP), LOOKED_UP))
+            if cause is None or cause.id == each.id or not cause.broken:
+                continue
+            if at >= each.call and not (each.id == LOOKED_UP and each.id in shown):
+                continue
+            if cause.follows or (each.convicts and not cause.convicts):
+                continue
+            known[each.id] = evolve(each, follows=cause.id, follows_at=at)
+        return list(known.values())
+
+    def _program_of(self, verdict: ClauseVerdict) -> Program | None:
+        """The program that a verdict shows."""
+        return next(
+            (
+                breach.program
+                for breach in self.trial.breaches.values()
+                if (breach.clause, breach.engine) == (verdict.id, verdict.engine)
+                and (breach.seen or breach.message) == verdict.seen
+            ),
+            None,
+        )
+
+    def _share(self, clause: str) -> float:
+        own = clause not in self.scopes
+        shares = [
+            cut.share
+            for cut in self.trial.cuts.values()
+            if clause in cut.clauses or (own and cut.judges_all)
+        ]
+        return round(min(shares, default=1.0), 3)
+
     def _own_that_held(self) -> list[ClauseVerdict]:
         """Clauses of the author's own that nothing was found against."""
         broken = {breach.clause for breach in self.trial.breaches.values()}
         verdicts: list[ClauseVerdict] = []
         for own in self.own:
             for clause in own.clauses:
-                if clause in broken or clause in CLAUSES:
+                if clause in broken or clause in CLAUSES or not self.request.wants(clause):
                     continue
                 met = own.judged > 0
                 verdicts.append(
@@ -137,16 +204,17 @@ class Reporter:
         breaches = [breach for breach in self.trial.breaches.values() if breach.clause == clause]
         if breaches:
             # The demand whose breach weighs most speaks for the clause.
-            breaches.sort(key=self._weight)
-            others = [f"also: {breach.message}" for breach in breaches[1:]]
-            return evolve(self._broken(breaches[0]), reason="; ".join(others))
-        lead = CLAUSES[clause]
+            if clause in CLAUSES:
+                breaches.sort(key=self._weight)
+            also = [line for breach in breaches[1:] for line in self._also(breach)]
+            return evolve(self._broken(breaches[0]), also=tuple(also))
+        lead = CLAUSES.get(clause)
         plain = ClauseVerdict(
             id=clause,
-            kind=lead.kind.value,
-            source=lead.source.value,
+            kind=(Kind.CLAIM if lead is None else lead.kind).value,
+            source=clause if lead is None else lead.source.value,
             verdict=Verdict.HELD,
-            sentence=lead.sentence,
+            sentence=scope.promise if lead is None else lead.sentence,
         )
         why_not = self.not_applicable(scope) or self.trial.declined.get(clause)
         if why_not:
@@ -155,6 +223,11 @@ class Reporter:
         if missing:
             return evolve(plain, verdict=Verdict.NOT_REACHED, reason=missing)
         return plain
+
+    def _also(self, breach: Breach) -> tuple[str, ...]:
+        """Another demand of a clause that is broken, with the program that shows it."""
+        seen = f"{breach.message} (found by {breach.engine})"
+        return (seen, *self.show(breach).lines)
 
     def _weight(self, breach: Breach) -> tuple[bool, int]:
         part = CLAUSES[breach.clause].part(breach.kind)
@@ -199,6 +272,7 @@ class Reporter:
             test=shown.test,
             engine=breach.engine,
             programs=breach.programs,
+            call=0 if breach.program is None else len(breach.program),
             known=known,
             provisional=provisional,
         )

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 import msgspec
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from stateful_models.contract import Profile
 from stateful_models.globs import is_chosen
@@ -16,6 +16,10 @@ from stateful_models.trial.verdicts import Outcome, Report, decode, encode
 
 Argument: TypeAlias = "str | int | float | bool | None"
 """A constructor argument, as a command line can give one."""
+
+
+UNHURRIED: Final = 50
+"""Where a trial is not to be cut, it may still not go on for ever."""
 
 
 def read_argument(text: str) -> Argument:
@@ -38,6 +42,8 @@ class Task(Enum):
     MANAGER = "manager"
     DIGEST = "digest"
     """Only the choices that a policy makes in the drawn programs, as a digest."""
+    CLAUSES = "clauses"
+    """Only the clauses of the invariants that are named, whatever the target is."""
 
 
 @frozen(kw_only=True)
@@ -45,7 +51,8 @@ class Request:
     """One target, and how to try it. Names are resolved by the child, where the target runs.
 
     `only` and `without` are globs over the ids of clauses, `known` the clauses that are known to
-    be broken.
+    be broken. One that is `unhurried` plays all its programs, however long that takes: what is
+    a test has to come to the same on any machine.
     """
 
     task: Task
@@ -58,13 +65,15 @@ class Request:
     only: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
+    unhurried: bool = False
     environment: Mapping[str, str] = field(factory=dict)
     arguments: Mapping[str, Argument] = field(factory=dict)
 
     @property
     def budgets(self) -> Level:
         """The budgets of its level."""
-        return LEVELS[self.level]
+        level = LEVELS[self.level]
+        return evolve(level, patience_s=UNHURRIED * level.patience_s) if self.unhurried else level
 
     def wants(self, clause: str) -> bool:
         """Whether the clause is among those that are to be judged."""
@@ -85,6 +94,28 @@ def report_on(request: Request, verdict: Outcome) -> Report:
         invariants=request.invariants,
         manager=request.task is Task.MANAGER,
     )
+
+
+@frozen
+class Doing:
+    """What a process marks, in case that it does not get over it: a call, or that it loads.
+
+    `call` is the name of what it calls of the target, `loading` of what it imports; nothing but
+    the kit's own doing if both are empty.
+    """
+
+    call: str = ""
+    loading: str = ""
+
+    def encode(self) -> bytes:
+        """As a mark. Made at every call, so that nothing is spent on it."""
+        return b"c" + self.call.encode() if self.call else b"l" + self.loading.encode()
+
+    @classmethod
+    def decode(cls, mark: bytes) -> Doing:
+        """What such a mark, or none yet, says."""
+        text = mark[1:].decode(errors="replace")
+        return cls(call=text) if mark[:1] == b"c" else cls(loading=text)
 
 
 @frozen
@@ -109,11 +140,29 @@ class Digest:
     choices: str
 
 
-Answer: TypeAlias = "Progress | Untriable | Digest | Report"
+@frozen
+class OwnClause:
+    """A clause of an author's own: what its invariant promises, of which class, and named how."""
+
+    id: str
+    promise: str
+    kind: str
+    invariant: str
+
+
+@frozen
+class OwnClauses:
+    """The clauses of the invariants that a request names."""
+
+    clauses: tuple[OwnClause, ...]
+
+
+Answer: TypeAlias = "Progress | Untriable | Digest | OwnClauses | Report"
 
 _PROGRESS: Final = b"p"
 _UNTRIABLE: Final = b"u"
 _DIGEST: Final = b"d"
+_CLAUSES: Final = b"c"
 _REPORT: Final = b"r"
 
 
@@ -135,6 +184,8 @@ def encode_answer(answer: Answer) -> bytes:
         return _PROGRESS + msgspec.json.encode(answer)
     if isinstance(answer, Digest):
         return _DIGEST + msgspec.json.encode(answer)
+    if isinstance(answer, OwnClauses):
+        return _CLAUSES + msgspec.json.encode(answer)
     return _UNTRIABLE + msgspec.json.encode(answer)
 
 
@@ -147,4 +198,6 @@ def decode_answer(line: bytes) -> Answer:
         return msgspec.json.decode(body, type=Progress)
     if kind == _DIGEST:
         return msgspec.json.decode(body, type=Digest)
+    if kind == _CLAUSES:
+        return msgspec.json.decode(body, type=OwnClauses)
     return msgspec.json.decode(body, type=Untriable)

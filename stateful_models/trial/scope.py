@@ -8,6 +8,9 @@ from typing import Final
 from attrs import frozen
 
 from stateful_models.capabilities import Capabilities
+from stateful_models.engines.claims import Renaming
+from stateful_models.engines.comparing import Law
+from stateful_models.engines.laws import WithoutHints
 
 
 @frozen
@@ -15,8 +18,9 @@ class Scope:
     """What judging one clause takes.
 
     `situations` must all have come about, and one of the engines must have said that it tried it.
-    `claimed` tells from the capabilities whether it is promised, and `unless` which one declines
-    it; `through` are the methods of a policy that decide it.
+    `claimed` tells from the capabilities whether it is promised, and `declined` which one declines
+    it; `through` are the methods of a policy that decide it. `promise` is the sentence of what is
+    no clause of the contract, but a claim by itself.
     """
 
     situations: tuple[str, ...] = ()
@@ -24,6 +28,7 @@ class Scope:
     claim: str = ""
     declined: Callable[[Capabilities], str | None] | None = None
     through: tuple[str, ...] = ()
+    promise: str = ""
 
     def not_applicable(self, capabilities: Capabilities) -> str:
         """Which capability says that the clause does not apply; "" when none does."""
@@ -40,6 +45,11 @@ ORDER_HOOKS: Final = (
     "on_request_finished",
     "mark_evictable",
     "mark_non_evictable",
+)
+
+_CLAIMED: Final[tuple[tuple[type[Law], Callable[[Capabilities], bool], str], ...]] = (
+    (Renaming, lambda c: c.key_blind, "key_blind"),
+    (WithoutHints, lambda c: c.without_hints is not None, "without_hints"),
 )
 
 POLICY_SCOPE: Final[Mapping[str, Scope]] = {
@@ -82,5 +92,12 @@ POLICY_SCOPE: Final[Mapping[str, Scope]] = {
     "ARC-3": Scope(("eviction",), lambda c: c.arc, "arc"),
     "ARC-4": Scope(("eviction",), lambda c: c.arc, "arc"),
     "ARC-5": Scope(("eviction", "finished request"), lambda c: c.arc, "arc"),
+    **{
+        law.clause: Scope((law.situation,), claimed, claim, promise=law.promise)
+        for law, claimed, claim in _CLAIMED
+    },
 }
-"""Every clause that is judged in the trial of a policy."""
+"""Every clause that is judged in the trial of a policy, and what else it may claim."""
+
+CLAIMS: Final = tuple(law.clause for law, _, _ in _CLAIMED)
+"""What a policy may claim that is no clause of the contract."""

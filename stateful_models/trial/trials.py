@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import inf
 from typing import Final
 
 from attrs import evolve
 
 from stateful_models.contract import CLAUSES
+from stateful_models.engines.base import Breach
+from stateful_models.engines.manager_runs import NEEDED_FOR
+from stateful_models.engines.runs import BUILDING
+from stateful_models.loading import TargetError
+from stateful_models.trial.clock import LOAD
 from stateful_models.trial.managers import MANAGER_SCOPE
+from stateful_models.trial.pasting import verdict_test
 from stateful_models.trial.process import ChildEnd, Ending, run_child
 from stateful_models.trial.request import (
     Digest,
+    Doing,
+    OwnClause,
+    OwnClauses,
     Progress,
     Request,
     Task,
@@ -27,8 +37,13 @@ from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdi
 
 CHILD: Final = "stateful_models.trial.child"
 ENGINES: Final = 12
-"""No trial has more engines: that many times the patience of its level is how long it may take."""
+"""No trial has more engines that take long: that many times the patience of its level is the work
+that it may take."""
 SPARE_S: Final = 20.0
+CALL_PATIENCE_S: Final = 10.0
+"""Real seconds for which one call that the trial itself cannot end is waited."""
+BUILD_PATIENCE_S: Final = 15.0
+"""And one constructor."""
 OTHER_HASH_SEEDS: Final = (1, 2)
 
 
@@ -69,14 +84,52 @@ def hold_trial(
         timeout_s=_patience(request),
         on_message=listen,
         poll=poll,
+        patience=_patience_with,
     )
     if report is not None:
         return _across_processes(request, report)
     if problem:
         return untried(request, problem)
-    if request.task is Task.POLICY and where:
-        return _ended_by_the_target(request, end, where)
+    doing = Doing.decode(end.mark)
+    if doing.call == BUILDING:
+        return untried(request, f"{request.target}: cannot be built: {_told_by(end, where)}")
+    if doing.call:
+        return _ended_by_the_target(request, end, doing.call, where)
+    if doing.loading:
+        return untried(request, f"{doing.loading}: cannot be loaded: {_told_by(end, where)}")
     return untried(request, _told_by(end, where))
+
+
+def own_clauses(request: Request) -> tuple[OwnClause, ...]:
+    """The clauses of the invariants that a request names, asked in a process of its own.
+
+    Raises TargetError when they cannot be had.
+    """
+    if not request.invariants:
+        return ()
+    found: tuple[OwnClause, ...] | None = None
+    problem = ""
+
+    def listen(line: bytes) -> None:
+        nonlocal found, problem
+        answer = decode_answer(line)
+        if isinstance(answer, OwnClauses):
+            found = answer.clauses
+        elif isinstance(answer, Untriable):
+            problem = answer.problem
+
+    end = run_child(
+        CHILD,
+        encode_request(evolve(request, task=Task.CLAUSES, target="", driver=None)),
+        env=request.environment,
+        hash_seed=0,
+        timeout_s=_patience(request),
+        on_message=listen,
+    )
+    if found is None:
+        names = ", ".join(request.invariants)
+        raise TargetError(problem or f"{names}: cannot be loaded: {_told_by(end, '')}")
+    return found
 
 
 def untried(request: Request, problem: str) -> Report:
@@ -123,31 +176,48 @@ def _digest(request: Request, hash_seed: int) -> str:
     return found
 
 
-def _ended_by_the_target(request: Request, end: ChildEnd, where: str) -> Report:
-    """A policy that ended the process, or kept it from going on, has done so to an engine."""
-    part = CLAUSES["POL-7"].parts[0]
-    known = "POL-7" in request.known
+def _ended_by_the_target(request: Request, end: ChildEnd, call: str, where: str) -> Report:
+    """What ended the process in a call, or kept it from going on, has done so to an engine."""
+    policy = request.task is not Task.MANAGER
+    clause = "POL-7" if policy else NEEDED_FOR.get(call, "SPECS-3")
+    part = CLAUSES[clause].parts[0]
+    known = clause in request.known
+    seen = f"in {call} {_told_by(end, where)}"
+    convicts = part.convicts(request.profile) and not known
     verdict = ClauseVerdict(
-        id="POL-7",
+        id=clause,
         kind=part.kind.value,
         source=part.source.value,
         verdict=Verdict.BROKEN,
         sentence=part.sentence,
-        convicts=not known,
-        seen=_told_by(end, where),
-        consequence="the process of the engine ends, or stands still, with it",
+        convicts=convicts,
+        seen=seen,
+        consequence=f"the process of the engine {_as_that_of(end)} in {call}",
+        test=verdict_test(request, Breach(clause, part.kind, seen, where)),
         engine=where,
         known=known,
     )
     return evolve(
-        report_on(request, Outcome.CLEAN if known else Outcome.CONVICTED),
+        report_on(request, Outcome.CONVICTED if convicts else Outcome.CLEAN),
         clauses=(verdict,),
         notes=("nothing else is known: no other clause could be judged",),
     )
 
 
+def _as_that_of(end: ChildEnd) -> str:
+    return "stands still" if end.kind is Ending.DID_NOT_RETURN else "ends"
+
+
+def _patience_with(mark: bytes) -> float:
+    """How long a child may be at what it marked."""
+    call = Doing.decode(mark).call
+    if not call:
+        return inf
+    return BUILD_PATIENCE_S if call == BUILDING else CALL_PATIENCE_S
+
+
 def _patience(request: Request) -> float:
-    return SPARE_S + ENGINES * request.budgets.patience_s
+    return SPARE_S + ENGINES * LOAD * request.budgets.patience_s
 
 
 def _told_by(end: ChildEnd, where: str) -> str:

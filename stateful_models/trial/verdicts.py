@@ -37,7 +37,7 @@ class Outcome(Enum):
     """It could not be built, loaded or called."""
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, repr=False)
 class ClauseVerdict:
     """One clause, whose `kind` is called class in JSON.
 
@@ -45,9 +45,13 @@ class ClauseVerdict:
 
     `reason` says what was not reached, or which capability makes it not applicable. A broken one
     has its shortest `program` as lines, `expected` and `seen`, `consequence` (what becomes of an
-    engine), `test` (to be pasted), the `engine` that found it and after how many `programs`.
+    engine), `test` (to be pasted), the `engine` that found it and after how many `programs`;
+    `also` are lines about its other demands that are broken, each with a program of its own.
     `known`: it is on the list of known failures, and does not convict. `provisional`: the check is
-    new in this release, and does not convict yet.
+    new in this release, and does not convict yet. `share` is how much of the programs of its
+    engines was played before time was up: of that which got least of them. `call` is the operation
+    of its program that breaks it, 0 where no program shows it. If another clause was broken before,
+    in `follows_at`, it `follows` from that one.
     """
 
     id: str
@@ -66,6 +70,15 @@ class ClauseVerdict:
     programs: int = 0
     known: bool = False
     provisional: bool = False
+    also: tuple[str, ...] = ()
+    share: float = 1.0
+    call: int = 0
+    follows: str = ""
+    follows_at: int = 0
+
+    def __repr__(self) -> str:
+        """In short, for assertions show it."""
+        return f"<{self.id}: {self.verdict.value}>"
 
     @property
     def broken(self) -> bool:
@@ -75,12 +88,16 @@ class ClauseVerdict:
 
 @frozen(kw_only=True)
 class MethodReach:
-    """The lines of one method of the target's own file; `never_ran` as "57-65"."""
+    """The lines of one method of the target's own; `never_ran` as "57-65".
+
+    `file` is the name of its file where that is not the target's.
+    """
 
     name: str
     ran: int
     lines: int
     never_ran: tuple[str, ...] = ()
+    file: str = ""
 
 
 @frozen(kw_only=True)
@@ -98,7 +115,11 @@ class Reached:
 
 @frozen(kw_only=True)
 class Report:
-    """One target on trial. `problem` says why it could not be tried; `notes` are worth reading."""
+    """One target on trial. `problem` says why it could not be tried; `notes` are worth reading.
+
+    `cut` has the engines whose time was up before they had played all their programs, with the
+    share of them that was.
+    """
 
     target: str
     verdict: Outcome
@@ -117,11 +138,22 @@ class Report:
     manager: bool = False
     notes: tuple[str, ...] = ()
     problem: str = ""
+    cut: Mapping[str, float] = field(factory=dict)
+
+    @property
+    def share(self) -> float:
+        """The share of its programs that the engine played which got least of them."""
+        return min(self.cut.values(), default=1.0)
 
     @property
     def convictions(self) -> tuple[ClauseVerdict, ...]:
         """The broken clauses that count."""
         return tuple(clause for clause in self.clauses if clause.convicts)
+
+    @property
+    def roots(self) -> tuple[ClauseVerdict, ...]:
+        """Those of the convictions that do not follow from another one."""
+        return tuple(clause for clause in self.convictions if not clause.follows)
 
     def of(self, clause: str) -> ClauseVerdict:
         """The verdict on a clause. Raises KeyError when it is not in the report."""

@@ -7,7 +7,8 @@ from typing import Final
 
 from stateful_models import operations as op
 from stateful_models.engines.runs import Played
-from stateful_models.judge import Violation
+from stateful_models.hosting import HostState
+from stateful_models.judge import Violation, keys_in_short
 from stateful_models.programs import Program
 from stateful_models.steps import Step
 
@@ -16,6 +17,8 @@ HEADING: Final = "resident pinned pending free"
 QUIET: Final = (op.Get, op.SetRefCount, op.SetPositions, op.NewRequest, op.BeforeStore)
 """Calls to a policy that are shown only where they went wrong."""
 CALL_WIDTH: Final = 62
+SETTLED: Final = "then every transfer is completed"
+"""What a host does by itself where a program ends with some in flight."""
 
 
 def program_lines(everything: Sequence[Played], violations: Sequence[Violation]) -> tuple[str, ...]:
@@ -27,7 +30,9 @@ def program_lines(everything: Sequence[Played], violations: Sequence[Violation])
     for number, played in enumerate(everything, 1):
         lines.append(f"{number:4} {played.operation!s:{CALL_WIDTH}} {_state(played)}")
         last = number == len(everything)
-        for step in played.steps:
+        for place, step in enumerate(played.steps):
+            if place == played.settles and played.settled is not None:
+                lines.append(f"     {SETTLED:{CALL_WIDTH}} {_numbers(played.settled)}")
             if last or isinstance(step.operation, op.Evict):
                 if not (isinstance(step.operation, QUIET) and not _wrong(step, violations)):
                     lines.append(f"       {_short(step)}")
@@ -40,7 +45,11 @@ def plain_lines(program: Program) -> tuple[str, ...]:
 
 
 def _state(played: Played) -> str:
-    resident, pinned, pending, free = played.state
+    return _numbers(played.state)
+
+
+def _numbers(state: HostState) -> str:
+    resident, pinned, pending, free = state
     return f"{resident:8} {pinned:6} {pending:7} {free:4}"
 
 
@@ -49,4 +58,4 @@ def _wrong(step: Step, violations: Sequence[Violation]) -> bool:
 
 
 def _short(step: Step) -> str:
-    return str(step).strip().partition(" ")[2].strip()
+    return keys_in_short(str(step).strip().partition(" ")[2].strip())

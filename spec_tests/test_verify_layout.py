@@ -1,0 +1,136 @@
+"""What a person reads of trials: the table at 80 columns, headings, tests to paste, progress."""
+
+import re
+
+import pytest
+from attrs import evolve
+
+from kvoffload.cli import verdicts
+from kvoffload.cli.screen import open_screen
+from kvoffload.cli.verdicts import narrate_trial, show_reports
+from spec_tests.cli_helpers import Output
+from stateful_models.trial.request import Request, Task
+from stateful_models.trial.verdicts import (
+    ClauseVerdict,
+    MethodReach,
+    Outcome,
+    Reached,
+    Report,
+    Verdict,
+)
+
+LONG = "m.py:ANameThatIsLongerThanWhatATableOfEightyColumnsHasRoomFor"
+
+
+@pytest.fixture(autouse=True)
+def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def clause(
+    name: str, verdict: Verdict, *, reason: str = "", test: str = "", also: tuple[str, ...] = ()
+) -> ClauseVerdict:
+    return ClauseVerdict(
+        id=name,
+        kind="S",
+        source="own",
+        verdict=verdict,
+        sentence="So it is.",
+        reason=reason,
+        test=test,
+        also=also,
+    )
+
+
+def report(*clauses: ClauseVerdict, target: str = "slru.py:SLRU", **arguments: object) -> Report:
+    return Report(
+        target=target,
+        verdict=Outcome.CLEAN,
+        profile="vllm",
+        level="quick",
+        clauses=clauses,
+        arguments=arguments,
+        reach=Reached(programs=1_234),
+        seconds=10.5,
+    )
+
+
+def shown(capsys: Output, *reports: Report) -> str:
+    show_reports(open_screen(stderr=False), reports)
+    return capsys.readouterr().out
+
+
+def test_a_grid_is_listed_by_its_arguments(capsys: Output) -> None:
+    held = clause("POL-1", Verdict.HELD)
+    text = shown(capsys, *(report(held, share=0.25, max_sessions=n) for n in (1, 1_000)))
+    table = [line.rstrip() for line in text.splitlines()[1:] if line.strip()]
+    assert all(len(line) <= 80 for line in table)
+    assert table[3:] == [
+        " SLRU",
+        "   share=0.25",
+        "   max_sessions=1     clean       1        0        0    0  1,234  10.5",
+        "   max_sessions=1000  clean       1        0        0    0  1,234  10.5",
+    ]
+
+
+def test_no_figure_goes_where_there_is_little_room(capsys: Output) -> None:
+    text = shown(capsys, report(target=LONG, a_long_name_of_an_argument="a long value of it"))
+    figures = r"0 +0 +0 +0 +1,234 +10\.5"
+    assert re.search(figures, text)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    folded = "".join(line.split()[0] for line in text.splitlines() if line.strip())
+    assert LONG.partition(":")[2] in folded
+
+
+def test_what_is_reported_stands_beside_the_verdict(capsys: Output) -> None:
+    text = shown(capsys, report(clause("POL-4", Verdict.BROKEN)))
+    assert re.search(r"SLRU +clean, ", text)
+    assert "1 reported" in text
+
+
+def test_figures_have_a_heading_of_their_own(capsys: Output) -> None:
+    idle = MethodReach(name="SLRU.evict", ran=1, lines=2, never_ran=("7",), file="base.py")
+    seen = evolve(
+        report(),
+        reach=Reached(methods=(idle,), hints_missed=("session_id",)),
+        notes=("worst eviction: 7 visits",),
+    )
+    text = shown(capsys, seen)
+    assert text.endswith(
+        "slru.py:SLRU: lines of its own that never ran\n"
+        "  SLRU.evict in base.py: 7\n"
+        "slru.py:SLRU: no request had the hint session_id\n"
+        "slru.py:SLRU: figures and advice\n"
+        "  worst eviction: 7 visits\n"
+    )
+
+
+def test_what_applies_to_none_is_said_once(capsys: Output) -> None:
+    unclaimed = clause("POL-9", Verdict.NOT_APPLICABLE, reason="not claimed (release_order)")
+    text = shown(capsys, report(unclaimed, n=1), report(unclaimed, n=2))
+    assert text.count("POL-9: not claimed") == 1
+    assert "\nall of them: not applicable\n" in text
+    text = shown(capsys, report(unclaimed, n=1), report(unclaimed, n=2), report(n=3))
+    assert "\nslru.py:SLRU n=1, slru.py:SLRU n=2: not applicable\n" in text
+
+
+def test_the_test_can_be_taken_from_the_screen(capsys: Output) -> None:
+    test = "from x import y\n\n\ndef test_it() -> None:\n    y()"
+    also = ("evicted b (found by law)", "   1 reset_cache()")
+    text = shown(capsys, report(clause("POL-2", Verdict.BROKEN, test=test, also=also)))
+    assert f"  as a test:\n\n{test}\n" in text
+    assert "way too:\n  evicted b (found by law)\n     1 reset_cache()\n" in text
+
+
+def test_progress_in_a_file_names_what_runs_and_does_not_repeat(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "LINE_SECONDS", 0.0)
+    asked = Request(task=Task.POLICY, target="slru.py:SLRU", arguments={"n": 1})
+    with narrate_trial(open_screen(stderr=False), asked) as narrator:
+        for share in (0.1, 0.1, 0.2):
+            narrator("random", share)
+    assert capsys.readouterr().out.splitlines() == [
+        "slru.py:SLRU n=1: random, 10%",
+        "slru.py:SLRU n=1: random, 20%",
+    ]

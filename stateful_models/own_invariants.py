@@ -1,0 +1,154 @@
+"""Invariants of an author's own, as they are named: classes or factories, and what they are given.
+
+What makes one may ask, by the names of its parameters, for the `capacity` of the run and for what
+the target is built with. A promise about at most 16 sessions then follows the target to 8.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from inspect import Parameter
+from typing import Any, Final
+
+from attrs import evolve, field, frozen
+
+from stateful_models.invariants import Invariant
+from stateful_models.loading import TargetError, describe, find
+from stateful_models.operations import Operation
+
+CAPACITY: Final = "capacity"
+"""The parameter that gets the number of chunks of the run."""
+SAMPLE_CAPACITY: Final = 4
+"""That of the one which is made to see what it is."""
+
+
+@frozen
+class OwnInvariant:
+    """What makes an invariant: its `name` on the command line, and `given` by parameter.
+
+    `clauses`, `promise` (the first line of its docstring) and `kind` (its class) are those of one
+    that was made as a sample.
+    """
+
+    name: str
+    _make: Callable[..., object]
+    given: Mapping[str, object] = field(factory=dict)
+    clauses: tuple[str, ...] = ()
+    promise: str = ""
+    kind: str = ""
+
+    def arguments(self, capacity: int) -> dict[str, object]:
+        """What it is made with in a run of so many chunks. Raises TargetError."""
+        return _arguments(self.name, self._make, self.given, capacity)
+
+    # Of which subject's books it is an invariant shows when it judges.
+    def make(self, capacity: int) -> Invariant[Any]:
+        """A new one. Raises TargetError for what is none."""
+        made = self._make(**self.arguments(capacity))
+        if not isinstance(made, Invariant):
+            raise TargetError(
+                f"{self.name}: it makes no invariant of stateful_models but {type(made).__name__}"
+            )
+        return made
+
+
+def find_own(
+    name: str, given: Mapping[str, object] | None = None, calls: tuple[type[Operation], ...] = ()
+) -> OwnInvariant:
+    """What makes the invariant of this name, tried once to see that it can be made.
+
+    `given` is what the target is built with, `calls` what its subject is called with. Raises
+    TargetError, also for one that is concerned with none of these calls.
+    """
+    make = _maker(name)
+    plain = OwnInvariant(name, make, given or {})
+    try:
+        sample = plain.make(SAMPLE_CAPACITY)
+    except TargetError:
+        raise
+    except Exception as error:
+        raise TargetError(f"{name}: cannot be built: {describe(error)}") from error
+    concerns = sample.concerns
+    if calls and concerns and not _meet(calls, concerns):
+        told = ", ".join(each.__name__ for each in concerns)
+        raise TargetError(
+            f"{name}: it is concerned with {told} only, which its subject is never called with"
+        )
+    cls = type(sample)
+    return evolve(plain, clauses=tuple(sample.clauses), promise=promise_of(cls), kind=cls.__name__)
+
+
+def clauses_of_own(
+    name: str, given: Mapping[str, object] | None = None
+) -> tuple[tuple[str, ...], str, str]:
+    """The clauses, promise and class of an invariant; a class need not be built for that.
+
+    Raises TargetError.
+    """
+    make = _maker(name)
+    if isinstance(make, type) and issubclass(make, Invariant):
+        cls: type[Invariant[Any]] = make
+        return tuple(cls.clauses), promise_of(cls), cls.__name__
+    own = find_own(name, given)
+    return own.clauses, own.promise, own.kind
+
+
+def built_with(target: object, arguments: Mapping[str, object]) -> dict[str, object]:
+    """By parameter, what a target is built with: its own defaults, and the arguments over them."""
+    defaults = {
+        one.name: one.default for one in _parameters(target) if one.default is not Parameter.empty
+    }
+    return {**defaults, **arguments}
+
+
+def promise_of(cls: type[object]) -> str:
+    """The sentence of an invariant's clauses: the first line of its docstring."""
+    return (cls.__doc__ or "").strip().partition("\n")[0]
+
+
+def _maker(name: str) -> Callable[..., object]:
+    found = find(name)
+    if not callable(found):
+        raise TargetError(f"{name}: neither a class nor a factory")
+    if isinstance(found, type):
+        if not issubclass(found, Invariant):
+            raise TargetError(f"{name}: not a subclass of stateful_models' Invariant")
+        lacking = sorted(found.__abstractmethods__)
+        if lacking:
+            raise TargetError(f"{name}: it lacks {', '.join(lacking)}")
+    return found
+
+
+def _arguments(
+    name: str, make: Callable[..., object], given: Mapping[str, object], capacity: int
+) -> dict[str, object]:
+    known = {**given, CAPACITY: capacity}
+    chosen: dict[str, object] = {}
+    for one in _parameters(make):
+        if one.name in known:
+            chosen[one.name] = known[one.name]
+        elif one.default is Parameter.empty:
+            raise TargetError(
+                f"{name}: cannot be built: it takes {one.name}, which is neither the capacity nor "
+                "what the target is built with (--arg, or the arguments of its driver)"
+            )
+    return chosen
+
+
+def _parameters(make: object) -> list[Parameter]:
+    """The parameters that can be given by name; none where no signature is to be had."""
+    if not callable(make):
+        return []
+    try:
+        parameters = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    return [one for one in parameters if one.kind in by_name]
+
+
+def _meet(calls: tuple[type[Operation], ...], concerns: tuple[type[Operation], ...]) -> bool:
+    return any(
+        issubclass(call, concerns) or issubclass(each, call) for call in calls for each in concerns
+    )
