@@ -116,17 +116,17 @@ class SharedRegion:
         self.engine_id = engine_id
         self.rank = rank
         self._areas = RowAreas.behind(host, HEADER_BYTES)
-        self.header = RegionHeader(
+        self.header: RegionHeader = RegionHeader(
             self._areas.end, num_ranks, _digest(host, layout_id), os.getpid()
         )
         self._directory = Path(directory)
-        self.path = region_path(self._directory, engine_id)
+        self.path: Path = region_path(self._directory, engine_id)
         _require_support(self._directory, self.path)
         # Why the region that is there is none for this rank.
         self._refusal: RegionError | None = None
-        self.created = False
+        self.created: bool = False
         """Whether this rank made the region."""
-        self.removed = remove_dead_regions(self._directory)
+        self.removed: tuple[Path, ...] = remove_dead_regions(self._directory)
         """The dead regions that were removed on the way."""
         self._locks = self._attach(patience_s)
         # Once, whoever comes first: `close`, the end of the object, or that of the process.

@@ -172,6 +172,10 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
         """One more program is played."""
         self.programs += 1
 
+    def uncount(self) -> None:
+        """The last program was none of its own: it was played again, to be looked at."""
+        self.programs -= 1
+
     @abstractmethod
     def run(self, program: Program) -> RunT:
         """Play a program on a new subject, judged by all invariants."""
@@ -334,7 +338,7 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
             self._strays += 1
             with self._playing_again():
                 closer = self.run(run.program)
-            self.programs -= 1
+            self.uncount()
             run = closer if closer.violations else run
         return super().judged(run, engine)
 

@@ -15,13 +15,15 @@ class BrokenRunError(AssertionError):
 
     def __init__(self, message: str, shorter: Callable[[], str | None]) -> None:
         super().__init__(message)
+        self._message = message
         self._shorter = shorter
 
     def shorten(self) -> None:
         """Have the message show the shortest program found."""
-        message = self._shorter()
-        if message is not None:
-            self.args = (message,)
+        self._message = self._shorter() or self._message
+
+    def __str__(self) -> str:
+        return self._message
 
 
 def shorten_all(several: ExceptionGroup[Exception]) -> None:

@@ -88,11 +88,11 @@ class Engine:
         self.world = world
         self.manager = manager
         self.requests: dict[str, Request] = {}
-        self.free = list(range(world.config.num_blocks))
+        self.free: list[int] = list(range(world.config.num_blocks))
         self.held: list[Held] = []
         self.jobs: dict[int, Job] = {}
         self.completed: list[Job] = []
-        self.generation = 0
+        self.generation: int = 0
         self._num_jobs = 0
 
     @property

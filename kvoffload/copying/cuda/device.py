@@ -67,8 +67,8 @@ class CudaDevice:
         self._gpu_memory = [_memory(rows) for rows in gpu]
         self._host_memory = [_memory(rows) for rows in host]
         self._call = by_driver.batched_copy()
-        self.paths = paths
-        self.available = self._find_paths()
+        self.paths: PathTable = paths
+        self.available: frozenset[CopyPath] = self._find_paths()
         self._is_closed = False
         self._streams: list[CudaStream] = []
 

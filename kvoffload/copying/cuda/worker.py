@@ -11,11 +11,15 @@ from kvoffload.copying.cuda.pinning import HostRegistry, PinnedAreas, TorchRegis
 from kvoffload.errors import DeviceError, MappingError
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
     from kvoffload.canonical.pages import CanonicalKVCaches
     from kvoffload.copying.layout import CopyLayout
     from kvoffload.copying.memory import HostMemory
+
+    Bytes = NDArray[np.uint8]
 
 
 def require_cuda() -> None:
@@ -36,7 +40,10 @@ class PinnedMemory:
         rows = [memory.rows(tensor) for tensor in range(num_tensors)]
         areas = [(one.ctypes.data, one.nbytes) for one in rows]
         self._pinned = PinnedAreas(areas, registry or TorchRegistry())
-        self.rows = memory.rows
+
+    def rows(self, tensor: int) -> Bytes:
+        """The rows of a tensor, as `HostMemory.rows` says."""
+        return self._memory.rows(tensor)
 
     def close(self) -> None:
         """Unpin it, then give it up. Twice is once."""
