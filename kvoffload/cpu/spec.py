@@ -110,8 +110,8 @@ class CPUOffloadingSpec(OffloadingSpec):
     def create_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
         """Build the worker; `get_worker` calls it once. Override it to bring your own.
 
-        Raises WorkerUnavailableError without torch for caches on a GPU, DeviceError where there is
-        no GPU or it cannot read host memory, MappingError
+        Raises WorkerUnavailableError for caches on a GPU without torch or a GPU, DeviceError where
+        it cannot read host memory, MappingError
         for caches or ranks that the layout does not fit, InvalidValueError where this worker has
         more bytes a block than `worker_kv_bytes_per_block` says (SPECS-4), and a RegionError where
         memory cannot be shared.

@@ -346,12 +346,8 @@ class FaultTrial:
             return step
         self.plan.operation = operation
         fired = self.plan.fired
-        interruption: BaseException | None = None
-        try:
-            step = self.compared.call(operation)
-        except Interruption as error:
-            interruption = error
-            step = Step(0, operation, None)
+        step = self.compared.call(operation)
+        interruption = step.error if isinstance(step.error, Interruption) else None
         if self.plan.fired and not fired:
             if self.plan.mistake is not Mistake.CALLS_BACK_UNNOTICED:
                 self._check_fault(step, interruption)

@@ -15,7 +15,7 @@ from kvoffload.copying.cuda.pinning import PinnedAreas
 from kvoffload.copying.cuda.worker import PinnedMemory, byte_rows, require_cuda
 from kvoffload.copying.layout import Rows
 from kvoffload.copying.memory import PrivateMemory
-from kvoffload.errors import DeviceError, MemoryClosedError
+from kvoffload.errors import DeviceError, MemoryClosedError, WorkerUnavailableError
 from spec_tests.memory import dense
 
 
@@ -97,5 +97,5 @@ def test_what_is_no_tensor_of_torch_or_too_short_is_refused() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_gpu_there_is_no_such_worker() -> None:
-    with pytest.raises(DeviceError, match="torch finds no CUDA device"):
+    with pytest.raises(WorkerUnavailableError, match="torch finds no CUDA device"):
         require_cuda()

@@ -361,7 +361,7 @@ class Exhaustive(Engine):
 
 
 def _cut_for(late: bool) -> str:
-    return "for lack of time" if late else "as many as the level has"
+    return "for lack of time" if late else "at the number that the level has"
 
 
 def _steps(depth: int) -> str:

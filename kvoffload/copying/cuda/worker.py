@@ -8,7 +8,7 @@ from kvoffload.canonical.recognition import BlockView
 from kvoffload.copying.cuda.device import CudaDevice
 from kvoffload.copying.cuda.paths import DEFAULT_PATHS, PathTable
 from kvoffload.copying.cuda.pinning import HostRegistry, PinnedAreas, TorchRegistry
-from kvoffload.errors import DeviceError, MappingError
+from kvoffload.errors import MappingError, WorkerUnavailableError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def require_cuda() -> None:
-    """Raise DeviceError where there is no CUDA device."""
+    """Raise WorkerUnavailableError where there is no CUDA device."""
     import torch
 
     if not torch.cuda.is_available():
-        raise DeviceError("torch finds no CUDA device")
+        raise WorkerUnavailableError("copy_device 'cuda': torch finds no CUDA device")
 
 
 class PinnedMemory:
