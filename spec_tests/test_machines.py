@@ -1,10 +1,10 @@
 """The machines of stateful_models on the reference: manager and policies against their models."""
 
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from kvoffload import CachePolicy
+from spec_tests.profiles import times
 from stateful_models.machines import (
     ARCManagerMachine,
     ARCPolicyMachine,
@@ -18,24 +18,17 @@ from stateful_models.machines import (
 TIMES = 10
 
 
-def many() -> settings:
-    profile = settings()
-    # Hypothesis leaves the type of its own attribute open.
-    examples = int(profile.max_examples)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-    return settings(profile, max_examples=TIMES * examples)
-
-
 @pytest.mark.parametrize("machine", [LRUManagerMachine, ARCManagerMachine])
 def test_manager_agrees_with_its_model(machine: type[ManagerMachine]) -> None:
     """LOOK, LOAD, STORE, DONE, GEN, FIN, EVT and MET clauses, LRU-1 and ARC-1 to ARC-3."""
-    run_state_machine_as_test(machine, settings=many())
+    run_state_machine_as_test(machine, settings=times(TIMES))
     assert machine.reach.missing(machine.SITUATIONS) == [], str(machine.reach)
 
 
 @pytest.mark.parametrize("machine", [LRUPolicyMachine, ARCPolicyMachine])
 def test_policy_agrees_with_its_model(machine: type[PolicyMachine[CachePolicy]]) -> None:
     """POL-1, POL-2, POL-3, POL-6, POL-7, POL-9, LRU-1, LRU-2, ARC-1 to ARC-5."""
-    run_state_machine_as_test(machine, settings=many())
+    run_state_machine_as_test(machine, settings=times(TIMES))
     assert machine.reach.missing(machine.SITUATIONS) == [], str(machine.reach)
 
 

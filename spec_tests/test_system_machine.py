@@ -25,6 +25,7 @@ from kvoffload.copying.ledger import AccessLedger, Lane
 from kvoffload.copying.ordered import OrderedDevice, OrderedEvent
 from kvoffload.copying.plans import CopyPlan
 from kvoffload.copying.worker import CopyWorker
+from spec_tests.profiles import times
 from stateful_models.machines import SystemMachine, machine_test
 from stateful_models.system import Engine, Job, Request, SystemConfig, World
 from stateful_models.system.world import Worker
@@ -32,24 +33,17 @@ from stateful_models.system.world import Worker
 TIMES = 5
 
 
-def many() -> settings:
-    """Several times the examples of the profile: a step takes a millisecond."""
-    profile = settings()
-    # Hypothesis leaves the type of its own attribute open.
-    examples = int(profile.max_examples)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-    return settings(profile, max_examples=TIMES * examples)
-
-
 def test_the_reference_as_a_whole() -> None:
     """COPY-1, COPY-5, ORD-1, ORD-3, ORD-4, MAP-3, GEN-1, GEN-2; nothing that matters left out."""
-    run_state_machine_as_test(SystemMachine, settings=many())
+    run_state_machine_as_test(SystemMachine, settings=times(TIMES))
     assert SystemMachine.reach.missing(SystemMachine.SITUATIONS) == [], str(SystemMachine.reach)
 
 
 def until_it_fails(machine: type[SystemMachine]) -> None:
     """How short the program can be made is nobody's question here."""
     run_state_machine_as_test(
-        machine, settings=settings(many(), phases=(Phase.generate,), report_multiple_bugs=False)
+        machine,
+        settings=settings(times(TIMES), phases=(Phase.generate,), report_multiple_bugs=False),
     )
 
 

@@ -58,14 +58,21 @@ def byte_rows(kv_caches: CanonicalKVCaches) -> list[Bytes]:
     blocks have holes, overlap, or are longer than its pages or its memory, for one that cannot be
     written, and for one in other memory.
     """
+    return [
+        _rows(one, size, f"tensor {number}")
+        for number, (one, size) in enumerate(
+            zip(kv_caches.tensors, bytes_needed(kv_caches), strict=True)
+        )
+    ]
+
+
+def bytes_needed(kv_caches: CanonicalKVCaches) -> list[int]:
+    """The longest page that a reference has in each tensor; 1 for a tensor without references."""
     needed = [1] * len(kv_caches.tensors)
     for refs in kv_caches.group_data_refs:
         for ref in refs:
             needed[ref.tensor_idx] = max(needed[ref.tensor_idx], ref.page_size_bytes)
-    return [
-        _rows(one, size, f"tensor {number}")
-        for number, (one, size) in enumerate(zip(kv_caches.tensors, needed, strict=True))
-    ]
+    return needed
 
 
 class _Span(NamedTuple):

@@ -12,16 +12,15 @@ from typing_extensions import override
 from kvoffload.canonical.pages import CanonicalKVCaches
 from kvoffload.canonical.parallel import KVParallelConfig
 from kvoffload.config import OffloadingConfig
-from kvoffload.copying.layout import CopyLayout
 from kvoffload.cpu.manager import CPUOffloadingManager
 from kvoffload.cpu.metrics import cpu_metric_definitions
-from kvoffload.cpu.worker import CPUOffloadingWorker, host_worker
 from kvoffload.errors import InvalidValueError, WorkerUnavailableError
 from kvoffload.metrics import OffloadingMetricMetadata
 from kvoffload.spec import OffloadingSpec, int_option, text_option
 from kvoffload.worker import OffloadingWorker
 
 if TYPE_CHECKING:
+    from kvoffload.copying.layout import CopyLayout
     from kvoffload.copying.memory import HostMemory
 
 
@@ -116,6 +115,9 @@ class CPUOffloadingSpec(OffloadingSpec):
         more bytes a block than `worker_kv_bytes_per_block` says (SPECS-4), and a RegionError where
         memory cannot be shared.
         """
+        # The scheduler's process has no worker, and starts without what copies.
+        from kvoffload.cpu.worker import host_worker
+
         if not isinstance(kv_caches, CanonicalKVCaches):
             raise InvalidValueError("kv_caches", kv_caches, "CanonicalKVCaches")
         if self.copy_device == "cuda" and find_spec("torch") is None:
@@ -134,6 +136,8 @@ class CPUOffloadingSpec(OffloadingSpec):
 
     def _layout(self, kv_caches: CanonicalKVCaches) -> CopyLayout:
         """Where this worker's bytes go. It has to fit into what every rank reckons with."""
+        from kvoffload.copying.layout import CopyLayout
+
         parallel = self.config.parallel
         num_slots, factor = self.num_chunks, self.blocks_per_chunk
         if self.config.canonical_layout:
@@ -195,6 +199,7 @@ def _cuda_worker(
 ) -> OffloadingWorker:
     # torch takes its time to import, and is not there for everybody.
     from kvoffload.copying.cuda.worker import PinnedMemory, cuda_device, require_cuda
+    from kvoffload.cpu.worker import CPUOffloadingWorker
 
     require_cuda()
     pinned = PinnedMemory(memory, len(layout.host))

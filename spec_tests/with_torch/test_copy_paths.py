@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvoffload import CPULoadStoreSpec, GPULoadStoreSpec, InvalidValueError
@@ -25,6 +26,7 @@ from kvoffload.copying.layout import CopyLayout, PageRuns, Rows
 from kvoffload.copying.plans import CopyPlan, Direction, Memory, PagePlan, plan_load, plan_store
 from kvoffload.errors import DeviceError
 from spec_tests.clauses.test_copying import Bytes, World, copied, transfers, worlds
+from spec_tests.profiles import times
 
 CarryOut = Callable[[CopyPlan, list[Bytes], list[Bytes]], None]
 
@@ -65,13 +67,6 @@ def with_kernel(plan: CopyPlan, gpu: list[Bytes], host: list[Bytes]) -> None:
         )
 
 
-def fewer(share: int) -> settings:
-    """A part of the profile's examples: interpreting a kernel takes its time."""
-    # Hypothesis leaves the type of its own attribute open.
-    examples = int(settings().max_examples)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-    return settings(max_examples=max(1, examples // share))
-
-
 def round_trip(world: World, data: st.DataObject, carry_out: CarryOut) -> None:
     stored = data.draw(transfers(world.layout))
     expected = copied(world, stored, store=True)
@@ -97,7 +92,8 @@ def test_the_call_of_the_driver(world: World, data: st.DataObject) -> None:
 
 
 @given(worlds(), st.data())
-@fewer(4)
+# Interpreting a kernel takes its time.
+@times(Fraction(1, 4))
 def test_the_kernel_interpreted(world: World, data: st.DataObject) -> None:
     assert os.environ.get("TRITON_INTERPRET") == "1", "nox -s torch sets it"
     round_trip(world, data, with_kernel)

@@ -8,6 +8,7 @@ from kvoffload.canonical.recognition import BlockView
 from kvoffload.copying.cuda.device import CudaDevice
 from kvoffload.copying.cuda.paths import DEFAULT_PATHS, PathTable
 from kvoffload.copying.cuda.pinning import HostRegistry, PinnedAreas, TorchRegistry
+from kvoffload.copying.tensors import bytes_needed
 from kvoffload.errors import MappingError, WorkerUnavailableError
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ def byte_rows(kv_caches: CanonicalKVCaches, number: int) -> torch.Tensor:
     if not isinstance(tensor, torch.Tensor):
         raise MappingError(f"{name}: a tensor of torch is wanted, not {type(tensor).__name__}")
     view = BlockView.of(tensor, name)
-    refs = [ref for group in kv_caches.group_data_refs for ref in group]
-    needed = max((ref.page_size_bytes for ref in refs if ref.tensor_idx == number), default=1)
+    needed = bytes_needed(kv_caches)[number]
     step = view.block_step if view.num_blocks > 1 else one.page_size_bytes
     if view.extent < needed or step < needed:
         raise MappingError(

@@ -1,0 +1,13 @@
+"""More or fewer examples than the profile of Hypothesis says, in proportion to it."""
+
+from fractions import Fraction
+
+from hypothesis import settings
+
+
+def times(factor: Fraction | int) -> settings:
+    """The active profile with so many times its examples; at least one."""
+    profile = settings()
+    # Hypothesis leaves the type of its own attribute open.
+    examples = int(profile.max_examples)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    return settings(profile, max_examples=max(1, int(factor * examples)))
