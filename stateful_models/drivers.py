@@ -125,10 +125,13 @@ class Driver(Generic[P]):
         """A request ended; after the policy was told so."""
 
 
-def authored(driver: Driver[P]) -> Iterator[tuple[str, object]]:
-    """What the classes between `Driver` and the driver define: name and value, the author's own."""
+def authored(driver: object, base: type = Driver) -> Iterator[tuple[str, object]]:
+    """What the classes between the base and the driver define: name and value, the author's own.
+
+    Of a name that several define the last one counts.
+    """
     lineage = type(driver).__mro__
-    for cls in lineage[: lineage.index(Driver)]:
+    for cls in reversed(lineage[: lineage.index(base)]):
         yield from vars(cls).items()
 
 

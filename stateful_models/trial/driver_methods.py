@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from types import CodeType
 from typing import Final
 
+from stateful_models.drivers import authored
 from stateful_models.loading import TargetError
 from stateful_models.operations import HostEvent
 
@@ -26,7 +27,7 @@ def check_methods(whose: str, driver: object, base: type) -> list[str]:
     nobody and has nearly the name of one.
     """
     known = dict(_functions(base))
-    own = dict(_authored(driver, base))
+    own = dict(authored(driver, base))
     for name in known:
         if name in own:
             _check_arguments(whose, driver, name, known[name])
@@ -110,13 +111,6 @@ def _functions(base: type) -> Iterator[tuple[str, Callable[..., object]]]:
     for name, value in members.items():
         if inspect.isfunction(value) and not name.startswith("_"):
             yield name, value
-
-
-def _authored(driver: object, base: type) -> Iterator[tuple[str, object]]:
-    """What the classes between the base and the driver define; of a name the one that counts."""
-    lineage = type(driver).__mro__
-    for cls in reversed(lineage[: lineage.index(base)]):
-        yield from vars(cls).items()
 
 
 def _code_of(value: object) -> CodeType | None:
