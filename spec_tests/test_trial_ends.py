@@ -283,3 +283,39 @@ def test_the_number_of_hanging_programs_does_not_count_those_that_make_one_short
     assert trial.gave_up
     assert not trial.tried
     assert ("STORE-4", Kind.HOST) in trial.breaches
+
+
+CONVICTED_WHILE_ANOTHER_WAITS = """
+import os
+from pathlib import Path
+from threading import Event
+
+from kvoffload.policies.lru import LRUCachePolicy
+
+
+class WaitsElsewhere(LRUCachePolicy):
+    def __init__(self, cache_capacity):
+        super().__init__(cache_capacity)
+        if os.environ["PYTHONHASHSEED"] != "0":
+            Path({pid!r}).write_text(str(os.getpid()))
+            try:
+                Event().wait()
+            finally:
+                Path({ended!r}).touch()
+
+    def remove(self, key):
+        while not Path({pid!r}).exists():
+            pass
+        raise RuntimeError("not today")
+"""
+
+
+def test_processes_with_other_hash_seeds_end_with_a_trial_that_convicts(tmp_path: Path) -> None:
+    pid, ended, target = (tmp_path / name for name in ("pid", "ended", "waits.py"))
+    target.write_text(CONVICTED_WHILE_ANOTHER_WAITS.format(pid=str(pid), ended=str(ended)))
+    only = ("POL-5", "POL-7")
+    report = hold_trial(Request(task=Task.POLICY, target=f"{target}:WaitsElsewhere", only=only))
+    assert report.verdict is Outcome.CONVICTED
+    # It was killed: had its time been up, its constructor would have been left.
+    assert not Path(f"/proc/{pid.read_text()}").exists()
+    assert not ended.exists()

@@ -79,7 +79,6 @@ T = TypeVar("T")
 DriverT = TypeVar("DriverT")
 BooksT = TypeVar("BooksT", bound=Books)
 Proceed: TypeAlias = Callable[[str, float], None]
-Do: TypeAlias = Callable[[Doing], None]
 
 CALL_PATIENCE_S: Final = 1.0
 """Real seconds after which one operation counts as one that does not return."""
@@ -92,6 +91,24 @@ MANAGER_CALLS: Final = (ManagerOperation, AdvanceClock, HostEvent)
 """Of what an invariant of each kind of subject can be told."""
 REQUIRED: Final = ("get", "insert", "remove", "touch", "evict", "clear")
 """What every policy has, whether it derives from `CachePolicy` or not."""
+
+
+class _Marking:
+    """Marks what this process is doing."""
+
+    def __init__(self, mark: Callable[[bytes], object]) -> None:
+        self._mark = mark
+        self._calls: dict[str, bytes] = {}
+
+    def __call__(self, doing: Doing) -> None:
+        self._mark(doing.encode())
+
+    def call(self, name: str) -> None:
+        """Mark a call by its name, "" when it is over. Said at every call, so made only once."""
+        mark = self._calls.get(name)
+        if mark is None:
+            mark = self._calls[name] = Doing(call=name).encode()
+        self._mark(mark)
 
 
 def main() -> None:
@@ -110,8 +127,7 @@ def main() -> None:
                 last, engine_now = now, engine
                 channel.send(encode_answer(Progress(engine, share)))
 
-        def do(doing: Doing) -> None:
-            channel.mark(doing.encode())
+        do = _Marking(channel.mark)
 
         begun = real_monotonic()
         clock = VirtualClock()
@@ -138,7 +154,7 @@ def main() -> None:
 
 
 def _answer(
-    request: Request, clock: VirtualClock, proceed: Proceed, do: Do
+    request: Request, clock: VirtualClock, proceed: Proceed, do: _Marking
 ) -> Report | Digest | OwnClauses:
     if request.task is Task.CLAUSES:
         return _own_clauses(request, do)
@@ -185,7 +201,9 @@ def _answer(
     return evolve(report, notes=(*advice, *report.notes))
 
 
-def _manager_report(request: Request, clock: VirtualClock, proceed: Proceed, do: Do) -> Report:
+def _manager_report(
+    request: Request, clock: VirtualClock, proceed: Proceed, do: _Marking
+) -> Report:
     driver, invariants = _loaded(request, do, lambda: _manager_named(request))
     advice = check_methods(request.driver or request.target, driver, ManagerDriver)
     sample = _built(request, do, lambda: driver.build(ManagerOptions(num_chunks=SAMPLE_CAPACITY)))
@@ -213,7 +231,7 @@ def _manager_report(request: Request, clock: VirtualClock, proceed: Proceed, do:
 class _Watched:
     """A target with what watches it meanwhile: its lines, its hints, the clock that it reads."""
 
-    def __init__(self, clock: VirtualClock, target: object, sample: object, do: Do) -> None:
+    def __init__(self, clock: VirtualClock, target: object, sample: object, do: _Marking) -> None:
         self._lines = OwnLines(target, type(sample))
         self._target = target
         self._sample = sample
@@ -227,7 +245,7 @@ class _Watched:
             make_hints=lambda hints: self.hints.record(dict(hints)),
             patience_s=CALL_PATIENCE_S,
             watch=self._lines,
-            calling=lambda name: do(Doing(call=name)),
+            calling=do.call,
         )
 
     def outside(self) -> Callable[[], list[str]]:
@@ -261,7 +279,7 @@ def _manager_named(
     return driver, find_invariants(request, MANAGER_CALLS, driver.target, driver.arguments)
 
 
-def _own_clauses(request: Request, do: Do) -> OwnClauses:
+def _own_clauses(request: Request, do: _Marking) -> OwnClauses:
     """What the invariants of a request are about; nothing else of it is looked at."""
 
     def load() -> OwnClauses:
@@ -274,7 +292,7 @@ def _own_clauses(request: Request, do: Do) -> OwnClauses:
     return _loaded(request, do, load)
 
 
-def _loaded(request: Request, do: Do, load: Callable[[], T]) -> T:
+def _loaded(request: Request, do: _Marking, load: Callable[[], T]) -> T:
     """What is named, imported. Raises TargetError, also when that does not return."""
     loading = ", ".join(filter(None, (request.target, request.driver, *request.invariants)))
     do(Doing(loading=loading))
@@ -287,7 +305,7 @@ def _loaded(request: Request, do: Do, load: Callable[[], T]) -> T:
         do(Doing())
 
 
-def _built(request: Request, do: Do, build: Callable[[], T]) -> T:
+def _built(request: Request, do: _Marking, build: Callable[[], T]) -> T:
     do(Doing(call=BUILDING))
     try:
         with time_limit(BUILD_PATIENCE * CALL_PATIENCE_S):

@@ -108,7 +108,7 @@ class Doing:
     loading: str = ""
 
     def encode(self) -> bytes:
-        """As a mark. Made at every call, so that nothing is spent on it."""
+        """As a mark."""
         return b"c" + self.call.encode() if self.call else b"l" + self.loading.encode()
 
     @classmethod

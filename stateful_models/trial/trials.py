@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
-from typing import Final
+from threading import Event
+from types import TracebackType
+from typing import Final, Self
 
 from attrs import evolve
 
@@ -76,18 +77,22 @@ def hold_trial(
         elif isinstance(answer, Untriable):
             problem = answer.problem
 
-    end = run_child(
-        CHILD,
-        encode_request(request),
-        env=request.environment,
-        hash_seed=0,
-        timeout_s=_patience(request),
-        on_message=listen,
-        poll=poll,
-        patience=_patience_with,
-    )
+    with _OtherProcesses(request) as others:
+        end = run_child(
+            CHILD,
+            encode_request(request),
+            env=request.environment,
+            hash_seed=0,
+            timeout_s=_patience(request),
+            on_message=listen,
+            poll=poll,
+            patience=_patience_with,
+        )
+        # What is known to do wrong makes other choices for whatever reason.
+        if report is not None and report.verdict is not Outcome.CONVICTED:
+            report = evolve(report, notes=(*report.notes, *others.advice()))
     if report is not None:
-        return _across_processes(request, report)
+        return report
     if problem:
         return untried(request, problem)
     doing = Doing.decode(end.mark)
@@ -137,26 +142,54 @@ def untried(request: Request, problem: str) -> Report:
     return evolve(report_on(request, Outcome.UNTRIED), problem=problem)
 
 
-def _across_processes(request: Request, report: Report) -> Report:
-    """Advice about POL-5: whether processes with other hash seeds see the same choices."""
-    if request.task is not Task.POLICY or not request.wants("POL-5"):
-        return report
-    if report.verdict is Outcome.CONVICTED:
-        # It is known to do wrong, and where it comes to other choices matters less.
-        return report
-    asked = evolve(request, task=Task.DIGEST)
-    with ThreadPoolExecutor(len(OTHER_HASH_SEEDS)) as pool:
-        digests = set(pool.map(partial(_digest, asked), OTHER_HASH_SEEDS))
-    if len(digests) == 1:
-        return report
-    note = (
-        "POL-5, advice: under other hash seeds (PYTHONHASHSEED) it makes other choices, so that no "
-        "two processes agree; a choice hangs on the order of a set"
-    )
-    return evolve(report, notes=(*report.notes, note))
+class _UnwantedError(Exception):
+    """Nobody will look at what this process comes to."""
 
 
-def _digest(request: Request, hash_seed: int) -> str:
+class _OtherProcesses:
+    """Processes with other hash seeds that make the same choices, beside the trial. Leaving ends
+    those that still run."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._unwanted = Event()
+        # One after the other, for the trial is at work too.
+        self._pool = ThreadPoolExecutor(1)
+        self._digests: list[Future[str]] = []
+
+    def __enter__(self) -> Self:
+        if self._request.task is Task.POLICY and self._request.wants("POL-5"):
+            asked = evolve(self._request, task=Task.DIGEST)
+            self._digests = [
+                self._pool.submit(_digest, asked, hash_seed, self._poll)
+                for hash_seed in OTHER_HASH_SEEDS
+            ]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._unwanted.set()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _poll(self) -> None:
+        if self._unwanted.is_set():
+            raise _UnwantedError
+
+    def advice(self) -> list[str]:
+        """About POL-5: what is to be said if they do not see the same choices."""
+        if len({digest.result() for digest in self._digests}) <= 1:
+            return []
+        return [
+            "POL-5, advice: under other hash seeds (PYTHONHASHSEED) it makes other choices, so "
+            "that no two processes agree; a choice hangs on the order of a set"
+        ]
+
+
+def _digest(request: Request, hash_seed: int, poll: Callable[[], object]) -> str:
     found = ""
 
     def listen(line: bytes) -> None:
@@ -172,6 +205,7 @@ def _digest(request: Request, hash_seed: int) -> str:
         hash_seed=hash_seed,
         timeout_s=_patience(request),
         on_message=listen,
+        poll=poll,
     )
     return found
 
