@@ -122,6 +122,38 @@ class NotAPolicyError(KVOffloadError, TypeError):
     """What was named as a cache policy lacks parts of the interface; the message lists them."""
 
 
+class VLLMError(KVOffloadError):
+    """What is asked of vLLM's modules cannot be had; each reason has a class of its own."""
+
+
+class NoVLLMError(VLLMError, ImportError):
+    """There is no vLLM, or no offloading in it, where one was looked for."""
+
+
+class UnknownVLLMError(VLLMError, ValueError):
+    """A vLLM of this version, or one that has these names, is not known."""
+
+
+class VLLMLoadedError(VLLMError):
+    """Other modules of the name `vllm` are loaded already, and a process can have only one."""
+
+
+class NotInStandInsError(VLLMError, ImportError):
+    """The stand-ins of a vLLM do not have this name, or have no more than the name.
+
+    `asked` is the full name, with what was done with it, and `vllm` the version.
+    """
+
+    def __init__(self, asked: str, vllm: str) -> None:
+        super().__init__(f"{asked} is not in the stand-ins of {vllm}")
+        self.asked = asked
+        self.vllm = vllm
+
+
+class ModuleNotInStandInsError(NotInStandInsError, ModuleNotFoundError):
+    """The stand-ins of a vLLM do not have this module."""
+
+
 class WorkerUnavailableError(KVOffloadError):
     """There is no worker for the device that was asked for."""
 
@@ -189,6 +221,10 @@ class DeviceClosedError(DeviceError):
 
 class StreamDeadlockError(KVOffloadError):
     """Work is pending and none of it can go on; the message lists who waits for what."""
+
+
+class HostMemoryError(KVOffloadError, MemoryError):
+    """The system does not give as much host memory as was asked for."""
 
 
 class MemoryClosedError(KVOffloadError):

@@ -27,6 +27,7 @@ from kvoffload import (
 )
 from kvoffload.copying.layout import CopyLayout, PageRuns, Rows
 from kvoffload.copying.plans import Memory, plan_store
+from kvoffload.copying.worker import CopyWorker
 from spec_tests.bench import child, copies, managers, pages, replays
 from spec_tests.bench.bare import (
     HIT,
@@ -489,6 +490,26 @@ def test_a_plan_comes_to_the_addresses_of_the_list_of_fragments() -> None:
     pieces = copies.fragment_list(layout, blocks, slots, gpu, host)
     assert list(zip(*(part.tolist() for part in addresses), strict=True)) == pieces
     assert len(pieces) == 2 * 3 * 16
+
+
+def test_both_ways_are_taken_by_the_device_and_nothing_is_copied() -> None:
+    workload = copies.canonical(2)
+    gpu = np.ones((4, workload.page_size_bytes), dtype=np.uint8)
+    host = np.zeros((4, workload.host_page_size_bytes), dtype=np.uint8)
+    layout = CopyLayout(
+        gpu=[Rows(*gpu.shape)], host=[Rows(*host.shape)], groups=((PageRuns(0, workload.runs),),)
+    )
+    blocks, slots = GPULoadStoreSpec([3, 0], None, [0]), CPULoadStoreSpec([1, 2])
+    device = copies.ParkedDevice([gpu], [host])
+    worker = CopyWorker(layout, device)
+    assert worker.submit_store(1, blocks, slots)
+    assert (device.num_accepted, worker.get_finished()) == (2 * 16, [])
+    memories = [copies.memory_of(gpu)], [copies.memory_of(host)]
+    pieces = copies.fragment_list(layout, blocks, slots, *memories)
+    copies.submit_list(device, device.new_stream("list"), pieces)
+    assert device.num_accepted == len(pieces) == 2 * 16
+    worker.shutdown()
+    assert not host.any()
 
 
 def test_every_copy_has_a_target_or_is_said_to_have_none() -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kvoffload import CopyRun, InvalidValueError
+from kvoffload import CopyRun, InvalidValueError, MappingError
 from kvoffload.copying.actions import Action
 from kvoffload.copying.findings import RowsChanged, StrayAccess
+from kvoffload.copying.graph import StreamReuse
 from kvoffload.copying.ordered import PATIENCE, OrderedDevice
 from kvoffload.copying.places import RowBytes, Side
 from kvoffload.copying.plans import CopyPlan, Direction, PagePlan
@@ -325,3 +326,84 @@ def test_a_row_declared_whole_is_as_long_as_it_is() -> None:
         device.compute_stream, lambda: None, writes=[RowBytes(Side.GPU, 0, 2, 1)], name="kernel"
     )
     assert kernel.touches[0].byte_set == 0b1110
+
+
+@pytest.mark.clause("ORD-2")
+def test_a_stream_that_is_taken_again_while_it_runs() -> None:
+    gpu, host = memory()
+    device = OrderedDevice([gpu], [host])
+    stream, event = device.new_stream("store"), device.new_event("ended")
+    device.copy(stream, plan([1], [3]), "copy")
+    device.record(event, stream)
+    device.hand_back(stream)
+    assert device.findings == []
+    # That it is over is nothing the host knows, as it did not ask.
+    device.run_all()
+    assert device.new_stream("load") is stream
+    (finding,) = device.findings
+    assert isinstance(finding, StreamReuse)
+    assert (finding.clause, finding.operation.name) == ("ORD-2", "record ended")
+    assert "'store' was handed back and is taken again as 'load'" in str(finding)
+
+
+@pytest.mark.clause("ORD-2")
+def test_a_stream_that_is_over_is_anybodys() -> None:
+    gpu, host = memory()
+    device = OrderedDevice([gpu], [host])
+    stream, event = device.new_stream("store"), device.new_event("ended")
+    device.copy(stream, plan([1], [3]), "copy")
+    device.record(event, stream)
+    device.hand_back(stream)
+    device.synchronize(event)
+    unused = device.new_stream("load")
+    device.hand_back(unused)
+    assert unused is stream
+    assert device.new_stream("store") is stream
+    assert device.new_stream("load") is not stream
+    device.copy(stream, plan([2], [4]), "copy")
+    device.close()
+    assert host[4, 0] == 2
+    assert device.findings == []
+
+
+@pytest.mark.clause("ORD-2")
+def test_a_stream_that_was_handed_back_is_not_used() -> None:
+    gpu, host = memory()
+    device = OrderedDevice([gpu], [host])
+    stream, event = device.new_stream("store"), device.new_event("event")
+    device.hand_back(stream)
+    device.record(event, stream)
+    device.copy(stream, plan([1], [3]), "copy")
+    device.wait(stream, event)
+    found = [str(finding) for finding in device.findings]
+    assert len(found) == 3
+    assert "'copy' (stream 'store') was enqueued after its stream had been handed back" in found[1]
+    for refused in (stream, device.compute_stream):
+        with pytest.raises(InvalidValueError, match="stream"):
+            device.hand_back(refused)
+
+
+@pytest.mark.clause("COPY-3")
+def test_rows_that_are_the_same_bytes_are_refused() -> None:
+    """The detector knows rows by their numbers, and would not see them meet."""
+    gpu, host = memory()
+    for one, other in (([gpu, gpu[3:]], [host, host]), ([gpu], [gpu[::-1]])):
+        with pytest.raises(MappingError, match="have bytes in common"):
+            OrderedDevice(one, other)
+    both = np.zeros((6, 8), dtype=np.uint8)
+    OrderedDevice([both[:, :4], both[:, 4:]], [gpu, host])
+
+
+@pytest.mark.clause("COPY-3")
+def test_a_stray_copy_of_fragments_touches_nothing_else() -> None:
+    around = np.zeros((2, 4), dtype=np.uint8)
+    device = OrderedDevice([around[:1]], [np.full((1, 8), 7, dtype=np.uint8)])
+    stream, event = device.new_stream("load"), device.new_event("ended")
+    rows = np.array([0])
+    run = CopyRun(0, 0, 2, 3, 3, 2)
+    device.copy(stream, CopyPlan(Direction.LOAD, (PagePlan(0, rows, rows, (run,)),)), "copy")
+    device.record(event, stream)
+    device.synchronize(event)
+    assert isinstance(device.findings[0], StrayAccess)
+    assert isinstance(device.error(event), MappingError)
+    assert not around.any()

@@ -112,6 +112,29 @@ def test_importing_the_library_leaves_numpy_for_later(built: Built) -> None:
     assert "numpy" not in output.splitlines()[1].split()
 
 
+def test_importing_the_library_leaves_what_copies_for_later(built: Built) -> None:
+    program = """
+import sys
+import kvoffload
+
+def loaded():
+    return [name for name in sys.modules if name.startswith("kvoffload.copying")]
+
+assert not loaded(), loaded()
+assert {"CopyWorker", "CPUOffloadingWorker", "plan_store"} <= set(dir(kvoffload))
+assert not loaded(), loaded()
+from kvoffload import CopyWorker, CPUOffloadingWorker
+assert issubclass(CPUOffloadingWorker, CopyWorker)
+assert kvoffload.CopyWorker is CopyWorker
+assert "CopyWorker" in vars(kvoffload), "it is looked up again and again"
+try:
+    kvoffload.CopyWorkers
+except AttributeError as error:
+    print(error)
+"""
+    assert built.output("-c", program) == "module 'kvoffload' has no attribute 'CopyWorkers'\n"
+
+
 def test_public_names_are_listed_once_and_exist(built: Built) -> None:
     program = """
 import kvoffload

@@ -13,23 +13,45 @@ from kvoffload import (
     CachePolicy,
     CachePolicyFactory,
     ChunkStatus,
+    CopyLayout,
+    CopyPlan,
+    CopyRun,
+    CopyWorker,
     CPULoadStoreSpec,
     CPUOffloadingManager,
+    CPUOffloadingWorker,
+    Direction,
+    GPULoadStoreSpec,
+    HostDevice,
+    HostMemory,
     Locality,
     LookupResult,
     Medium,
     OffloadingEvent,
     OffloadingManager,
     OffloadingStats,
+    OffloadingWorker,
     OffloadKey,
+    OrderedDevice,
+    PageRuns,
     PrepareStoreOutput,
+    PrivateMemory,
+    Race,
+    RegionError,
+    RegionSpaceError,
     ReqContext,
     RequestOffloadingContext,
+    Rows,
     ScheduleEndContext,
     TierMatcher,
+    TransferCountError,
+    TransferError,
+    TransferResult,
     get_offload_block_hash,
     get_offload_group_idx,
     make_offload_key,
+    plan_load,
+    plan_store,
 )
 
 
@@ -134,6 +156,30 @@ def test_a_manager_of_others_needs_four_methods() -> None:
             return None
 
     ask_nothing_of(Nothing())
+
+
+def test_what_moves_bytes_has_types_though_it_is_imported_later() -> None:
+    page = PageRuns(0, (CopyRun(0, 0, 4, 1, 4, 4),))
+    layout = CopyLayout([Rows(2, 4)], [Rows(2, 4)], ((page,),))
+    assert_type(layout.groups, tuple[tuple[PageRuns, ...], ...])
+    blocks, slots = GPULoadStoreSpec([1], None, [0]), CPULoadStoreSpec([0])
+    assert_type(plan_store(layout, blocks, slots), CopyPlan)
+    assert_type(plan_load(layout, slots, blocks).direction, Direction)
+    gpu, host = np.full((2, 4), 7, dtype=np.uint8), np.zeros((2, 4), dtype=np.uint8)
+    worker: OffloadingWorker = CopyWorker(layout, HostDevice([gpu], [host]))
+    assert_type(worker.submit_store(1, blocks, slots), bool)
+    worker.wait({1})
+    assert_type(worker.get_finished(), list[TransferResult])
+    worker.shutdown()
+    assert host[0].tolist() == [7] * 4
+    device = OrderedDevice([gpu], [host])
+    assert_type(device.races, list[Race])
+    memory: HostMemory = PrivateMemory(layout.host)
+    assert_type(memory.rows(0), NDArray[np.uint8])
+    memory.close()
+    assert issubclass(TransferCountError, TransferError)
+    assert issubclass(RegionSpaceError, RegionError)
+    assert issubclass(CPUOffloadingWorker, CopyWorker)
 
 
 def ask_nothing_of(manager: OffloadingManager) -> None:

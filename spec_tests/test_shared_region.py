@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from kvoffload.copying.memory import PrivateMemory
 from kvoffload.copying.region import SharedRegion, remove_dead_regions
 from kvoffload.copying.region_file import HEADER_BYTES, MAX_RANKS, RegionHeader, region_path
 from kvoffload.errors import (
+    HostMemoryError,
     InvalidValueError,
     MemoryClosedError,
     NotARegionError,
@@ -31,6 +33,7 @@ from kvoffload.errors import (
     RegionSpaceError,
     RegionUnsupportedError,
 )
+from spec_tests.region_killed import killed_after, killed_at
 from spec_tests.region_process import PATIENCE_S, ROOT, ROWS, RankProcess
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -334,6 +337,81 @@ def test_a_region_of_another_user_is_not_shared(
     assert remove_dead_regions(place) == ()
     taken.unlink()
     other.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "error"),
+    [
+        ("pwrite", errno.ENOSPC, RegionSpaceError),
+        ("ftruncate", errno.EFBIG, RegionSpaceError),
+        ("posix_fallocate", errno.EOPNOTSUPP, RegionUnsupportedError),
+        ("open", errno.EACCES, RegionUnsupportedError),
+        ("open", errno.EROFS, RegionUnsupportedError),
+        ("open", errno.EMFILE, RegionError),
+        ("scandir", errno.EACCES, RegionUnsupportedError),
+        ("link", errno.EPERM, RegionUnsupportedError),
+    ],
+)
+def test_whatever_the_system_says_has_a_name(
+    place: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, error: type[RegionError]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    living = region(place, "living", rank=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, refuse)
+        with pytest.raises(RegionError, match=re.escape(os.strerror(number))) as caught:
+            region(place)
+    assert type(caught.value) is error
+    assert names(place) == [living.path.name]
+    region(place).close()
+    living.close()
+
+
+def test_what_cannot_be_mapped_is_left(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kvoffload.copying.region.mmap.mmap", refuse)
+        with pytest.raises(RegionSpaceError, match="Cannot allocate memory"):
+            region(place)
+    assert names(place) == []
+
+
+def test_an_engine_starts_whatever_cannot_be_removed(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    killed_after(lambda: region(place, "dead"))
+    dead = region_path(place, "dead")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        one = region(place)
+        assert one.removed == ()
+        one.close()
+        assert names(place) == sorted([dead.name, one.path.name])
+    assert one.attached_ranks == ()
+    assert set(remove_dead_regions(place)) == {dead, one.path}
+
+
+@pytest.mark.parametrize("patience_s", [float("nan"), -1, "1", True, None])
+def test_patience_is_a_number(place: Path, patience_s: float) -> None:
+    one = region(place)
+    with pytest.raises(InvalidValueError, match="patience_s"):
+        region(place, patience_s=patience_s)
+    one.close()
+
+
+def test_names_are_text(place: Path) -> None:
+    for name in (5, b"engine", None):
+        with pytest.raises(InvalidValueError, match="engine_id"):
+            region(place, name)  # type: ignore[arg-type]  # what is refused
+    with pytest.raises(InvalidValueError, match="layout_id"):
+        region(place, layout_id=7)  # type: ignore[arg-type]  # what is refused
 
 
 def test_what_does_not_fit_into_memory_is_refused(place: Path) -> None:
@@ -665,3 +743,43 @@ def test_private_memory_is_rows_that_begin_with_a_page() -> None:
     with pytest.raises(MemoryClosedError):
         memory.rows(1)
     PrivateMemory([]).close()
+
+
+@pytest.mark.parametrize("rows", [Rows(2**40, 2**20), Rows(2**60, 2**60)])
+def test_more_memory_than_there_is_has_a_name(rows: Rows) -> None:
+    with pytest.raises(HostMemoryError, match="lower cpu_bytes_to_use"):
+        PrivateMemory([rows])
+
+
+# Killed anywhere
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_rank_may_be_killed_at_every_line(place: Path, is_alone: bool) -> None:
+    """It makes, joins or leaves a region, with what a dead engine left in the way."""
+    living = None if is_alone else region(place)
+    if living is not None:
+        living.rows(1)[:] = 6
+
+    def come_and_go() -> None:
+        region(place, rank=1).close()
+
+    line = 0
+    while killed_at(line, come_and_go):
+        line += 1
+        if line % 3 == 0:
+            killed_after(lambda: region(place, "dead"))
+        if living is not None:
+            assert living.attached_ranks == (0,)
+            assert (living.rows(1) == 6).all()
+        again = region(place, rank=1)
+        assert again.created is is_alone
+        assert again.attached_ranks == ((1,) if is_alone else (0, 1))
+        assert again.rows(1).any() == (not is_alone)
+        assert names(place) == [again.path.name]
+        again.close()
+        assert names(place) == ([] if living is None else [living.path.name])
+    assert line > 100
+    remove_dead_regions(place)
+    if living is not None:
+        living.close()

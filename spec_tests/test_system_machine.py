@@ -12,8 +12,10 @@ from typing_extensions import override
 
 from kvoffload import (
     BlockIDsLoadStoreSpec,
+    CPULoadStoreSpec,
     CPUOffloadingManager,
     GPULoadStoreSpec,
+    LoadStoreSpec,
     OffloadKey,
     PrepareStoreOutput,
     ReqContext,
@@ -27,7 +29,7 @@ from kvoffload.copying.plans import CopyPlan
 from kvoffload.copying.worker import CopyWorker
 from spec_tests.profiles import times
 from stateful_models.machines import SystemMachine, machine_test
-from stateful_models.system import Engine, Job, Request, SystemConfig, World
+from stateful_models.system import Engine, Job, RefusedError, Request, SystemConfig, World
 from stateful_models.system.world import Worker
 
 TIMES = 5
@@ -124,13 +126,58 @@ class StoresAreReadyAtOnce(CPUOffloadingManager):
         return output
 
 
-def test_a_manager_that_is_wrong_is_found_out() -> None:
+class LoadsAreOverAtOnce(CPUOffloadingManager):
+    """Unpins what a load reads when it is prepared: its slots are free to be written again."""
+
+    @override
+    def prepare_load(
+        self, keys: Collection[OffloadKey], req_context: ReqContext, *, record_access: bool = True
+    ) -> CPULoadStoreSpec:
+        spec = super().prepare_load(keys, req_context, record_access=record_access)
+        self.complete_load(keys, req_context, ticket=spec.ticket)
+        return spec
+
+
+class BelievesStaleCompletions(CPUOffloadingManager):
+    """Takes every completion for one of what is pending now, whatever its ticket says."""
+
+    @override
+    def complete_store(
+        self,
+        keys: Collection[OffloadKey],
+        req_context: ReqContext,
+        success: bool = True,
+        *,
+        ticket: int | None = None,
+    ) -> None:
+        super().complete_store(keys, req_context, success)
+
+
+class OneChunkMore(CPUOffloadingManager):
+    """Counts a chunk that no rank has memory for."""
+
+    def __init__(self, num_chunks: int) -> None:
+        super().__init__(num_chunks + 1)
+
+
+@pytest.mark.parametrize(
+    ("manager", "why"),
+    [
+        (StoresAreReadyAtOnce, "COPY-1"),
+        (LoadsAreOverAtOnce, "COPY-1"),
+        (BelievesStaleCompletions, "COPY-1"),
+        (OneChunkMore, "SPECS-4: manager and rank 0 do not agree"),
+    ],
+)
+def test_a_manager_that_is_wrong_is_found_out(
+    manager: Callable[[int], CPUOffloadingManager], why: str
+) -> None:
     class Machine(SystemMachine):
         @override
         def make_manager(self, num_chunks: int) -> CPUOffloadingManager:
-            return StoresAreReadyAtOnce(num_chunks)
+            return manager(num_chunks)
 
-    with pytest.raises(AssertionError, match="COPY-1"):
+    with pytest.raises(AssertionError, match=why):
         until_it_fails(Machine)
 
 
@@ -212,6 +259,33 @@ class NextSubBlock(CopyWorker[Stream, OrderedEvent]):
         return super()._submit(lane, job_id, plan, blocks_spec, slots_spec)
 
 
+class LeavesOutTheLast(CopyWorker[Stream, OrderedEvent]):
+    """Stores all of a transfer but its last block, and says that all is there."""
+
+    @override
+    def _submit(
+        self,
+        lane: Lane,
+        job_id: int,
+        make_plan: Callable[[], CopyPlan],
+        blocks_spec: GPULoadStoreSpec,
+        slots_spec: BlockIDsLoadStoreSpec,
+    ) -> bool:
+        def plan() -> CopyPlan:
+            right = make_plan()
+            if lane is not Lane.STORE:
+                return right
+            return evolve(
+                right,
+                pages=tuple(
+                    evolve(page, gpu_rows=page.gpu_rows[:-1], host_rows=page.host_rows[:-1])
+                    for page in right.pages
+                ),
+            )
+
+        return super()._submit(lane, job_id, plan, blocks_spec, slots_spec)
+
+
 class OneRank(SystemMachine):
     """A worker by itself, under an engine that leaves the order across resets to it."""
 
@@ -244,6 +318,7 @@ def test_a_worker_that_forgets_is_found_out() -> None:
         (IgnoresCompute, "COPY-1|ORD-1"),
         (SaysAllIsWell, "COPY-1"),
         (NextSubBlock, "COPY-1"),
+        (LeavesOutTheLast, "COPY-1"),
     ],
 )
 def test_a_worker_that_is_wrong_is_found_out(worker: type[Worker], why: str) -> None:
@@ -253,6 +328,52 @@ def test_a_worker_that_is_wrong_is_found_out(worker: type[Worker], why: str) -> 
             return worker(layout, device)
 
     with pytest.raises(AssertionError, match=why):
+        until_it_fails(Machine)
+
+
+def test_ranks_that_disagree_on_the_number_of_chunks_are_found_out() -> None:
+    """SPECS-4: the last rank reckons with other layers, and finds room for a chunk less."""
+
+    class Machine(SystemMachine):
+        configs = (SystemConfig(),)
+
+        @override
+        def make_worker(self, layout: CopyLayout, device: OrderedDevice) -> Worker:
+            self.num_made = getattr(self, "num_made", 0) + 1
+            if self.num_made % 2:
+                return super().make_worker(layout, device)
+            fewer = [
+                evolve(rows, num_rows=rows.num_rows - layout.blocks_per_chunk)
+                for rows in layout.host
+            ]
+            return CopyWorker(evolve(layout, host=fewer), device)
+
+    with pytest.raises(RefusedError, match="SPECS-4: manager and rank 1 do not agree"):
+        until_it_fails(Machine)
+
+
+class DropsLoads(CopyWorker[Stream, OrderedEvent]):
+    """Takes no load."""
+
+    @override
+    def submit_load(
+        self,
+        job_id: int,
+        src_spec: LoadStoreSpec,
+        dst_spec: GPULoadStoreSpec,
+        *,
+        expedited: bool = False,
+    ) -> bool:
+        return False
+
+
+def test_a_rank_that_does_not_take_a_transfer_is_found_out() -> None:
+    class Machine(SystemMachine):
+        @override
+        def make_worker(self, layout: CopyLayout, device: OrderedDevice) -> Worker:
+            return DropsLoads(layout, device)
+
+    with pytest.raises(RefusedError, match="COPY-4: rank 0 does not take load"):
         until_it_fails(Machine)
 
 

@@ -68,6 +68,13 @@ def verify_page(mapping: CanonicalPageMapping, *, name: str = "layer", rank: int
         raise doubled.of_canonical_page(name, mapping.writer_index)
 
 
+def doubled_bytes(runs: Iterable[CopyRun], *, local: bool) -> tuple[int, int] | None:
+    """The first bytes [start, end) that two fragments cover on one side; None where none do."""
+    strips = [_strip(run, 0, local=local) for run in runs]
+    doubled = _first_doubled(strips)
+    return None if doubled is None else (doubled.start, doubled.end)
+
+
 class Strip(NamedTuple):
     """One side of a run: `num_fragments` fragments of `size` bytes, each `step` after the last."""
 
@@ -171,10 +178,7 @@ def _require_agreement(
 def _require_cover_of_page(name: str, rank: int, mapping: CanonicalPageMapping) -> None:
     if _is_gapless(mapping):
         return
-    strips = [
-        Strip(run.local_offset, run.fragment_size, run.num_fragments, _step(run, local=True), rank)
-        for run in mapping.runs
-    ]
+    strips = [_strip(run, rank, local=True) for run in mapping.runs]
     fault = _fault(strips, mapping.local_page_size_bytes)
     if fault is not None:
         raise fault.of_own_page(name, rank)
@@ -193,20 +197,16 @@ def _is_gapless(mapping: CanonicalPageMapping) -> bool:
 
 
 def _canonical_strip(run: CopyRun, rank: int) -> Strip:
-    return Strip(
-        run.canonical_offset,
-        run.fragment_size,
-        run.num_fragments,
-        _step(run, local=False),
-        rank,
-    )
+    return _strip(run, rank, local=False)
 
 
-def _step(run: CopyRun, *, local: bool) -> int:
-    """The stride that counts: that of a lone fragment may be anything, even 0."""
+def _strip(run: CopyRun, rank: int, *, local: bool) -> Strip:
+    start = run.local_offset if local else run.canonical_offset
+    # The stride of a lone fragment may be anything, even 0: it is its size that counts.
+    step = run.local_stride if local else run.canonical_stride
     if run.num_fragments == 1:
-        return run.fragment_size
-    return run.local_stride if local else run.canonical_stride
+        step = run.fragment_size
+    return Strip(start, run.fragment_size, run.num_fragments, step, rank)
 
 
 def _fault(strips: list[Strip], page_size: int) -> Fault | None:

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-from kvoffload.copying.graph import EventReuse, Operation
+from kvoffload.copying.graph import EventReuse, Operation, StreamReuse
 from kvoffload.copying.places import RowBytes
 from kvoffload.copying.races import Race
 
@@ -38,5 +38,5 @@ class StrayAccess:
         return f"COPY-3: {self.operation} touches {self.place}, which has {self.limit}"
 
 
-Finding: TypeAlias = Race | EventReuse | RowsChanged | StrayAccess
+Finding: TypeAlias = Race | EventReuse | StreamReuse | RowsChanged | StrayAccess
 """Each has the `clause` that it breaks."""

@@ -19,6 +19,7 @@ from itertools import zip_longest
 from attrs import define, field, frozen
 
 from kvoffload.copying.accesses import Touch
+from kvoffload.errors import InvalidValueError
 
 
 class Work(Enum):
@@ -106,6 +107,32 @@ class EventReuse:
         )
 
 
+@frozen
+class StreamReuse:
+    """A stream that was handed back is used again too early (ORD-2).
+
+    It was taken again as `taken_as` before the host knew that `operation`, the last one in it, is
+    over; or, for None, whoever had handed it back has enqueued `operation` all the same.
+    """
+
+    operation: Operation
+    taken_as: str | None
+
+    clause: str = "ORD-2"
+
+    def __str__(self) -> str:
+        if self.taken_as is None:
+            return (
+                f"ORD-2: {self.operation} was enqueued after its stream had been handed back, "
+                "which is anybody's by then"
+            )
+        return (
+            f"ORD-2: stream {self.operation.stream.name!r} was handed back and is taken again as "
+            f"{self.taken_as!r}, and nothing told the host that {self.operation.name!r} in it is "
+            "over: whoever has it now queues behind that, and is told of its errors"
+        )
+
+
 class CopyGraph:
     """All operations in the order enqueued, and the order that they are bound to."""
 
@@ -113,13 +140,30 @@ class CopyGraph:
         self.streams: list[Stream] = []
         self.operations: list[Operation] = []
         self.event_reuses: list[EventReuse] = []
+        self.stream_reuses: list[StreamReuse] = []
+        self._handed_back: list[Stream] = []
         self._host: tuple[int, ...] = ()
 
     def new_stream(self, name: str) -> Stream:
-        """Another stream."""
+        """Another stream, or the one that was handed back last; that keeps its first name."""
+        if self._handed_back:
+            stream = self._handed_back.pop()
+            last = stream.operations[-1] if stream.operations else None
+            if last is not None and not self.is_known(last):
+                self.stream_reuses.append(StreamReuse(last, name))
+            return stream
         stream = Stream(name, len(self.streams))
         self.streams.append(stream)
         return stream
+
+    def hand_back(self, stream: Stream) -> None:
+        """Leave a stream to whoever asks for one next.
+
+        Raises InvalidValueError for one that was handed back already.
+        """
+        if any(one is stream for one in self._handed_back):
+            raise InvalidValueError("stream", stream.name, "one that has not been handed back")
+        self._handed_back.append(stream)
 
     def enqueue(
         self, stream: Stream, work: Work, name: str, touches: Iterable[Touch] = ()
@@ -183,6 +227,8 @@ class CopyGraph:
         )
         stream.operations.append(operation)
         self.operations.append(operation)
+        if any(one is stream for one in self._handed_back):
+            self.stream_reuses.append(StreamReuse(operation, None))
         return operation
 
 

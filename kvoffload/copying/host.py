@@ -5,6 +5,7 @@ It is the reference for all others, runs everywhere, and serves where there is n
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import define, field
 
 from kvoffload.copying.plans import CopyPlan, Direction
-from kvoffload.errors import DeviceClosedError, MappingError
+from kvoffload.errors import DeviceClosedError, DeviceError, MappingError
 from kvoffload.validation import require_int
 
 if TYPE_CHECKING:
@@ -69,18 +70,20 @@ class HostDevice:
     """Copies between rows of arrays, on `num_threads` threads of its own.
 
     `gpu[t]` and `host[t]` are the two sides of tensor t: arrays of uint8, shape (rows, bytes a
-    row), the bytes of a row next to each other. Raises MappingError for others.
+    row), the bytes of a row next to each other. Raises MappingError for others, for those that
+    cannot be written, and for rows of the same bytes. A process that was forked from the one that
+    made it has none of its threads: nothing is enqueued or waited for there.
     """
 
     def __init__(
         self, gpu: Sequence[Bytes], host: Sequence[Bytes], *, num_threads: int = 1
     ) -> None:
         require_int("num_threads", num_threads, 1)
-        for side, arrays in (("gpu", gpu), ("host", host)):
-            for tensor, array in enumerate(arrays):
-                _require_rows(f"{side}[{tensor}]", array)
+        require_memory(gpu, host)
         self._gpu = list(gpu)
         self._host = list(host)
+        self._shapes = [array.shape for array in gpu], [array.shape for array in host]
+        self._process = os.getpid()
         self._changed = threading.Condition()
         self._streams: list[HostStream] = []
         self._closing = False
@@ -126,7 +129,8 @@ class HostDevice:
             self._enqueue(stream, _Task(_nothing, event, event.recorded))
 
     def copy(self, stream: HostStream, plan: CopyPlan, name: str) -> None:
-        """Enqueue all copies of a plan."""
+        """Enqueue all copies of a plan. Raises BlockOutOfRangeError if it leaves the memory."""
+        plan.require_inside(*self._shapes)
 
         def run() -> None:
             try:
@@ -147,7 +151,9 @@ class HostDevice:
         return event.reached >= event.recorded
 
     def synchronize(self, event: HostEvent) -> None:
-        """Return when it has come about."""
+        """Return when it has come about. Raises DeviceClosedError where it never will."""
+        if self._is_inherited:
+            raise DeviceClosedError(f"event {event.name!r}: its threads are another process's")
         with self._changed:
             self._changed.wait_for(lambda: self.is_done(event))
 
@@ -161,13 +167,19 @@ class HostDevice:
 
     def close(self) -> None:
         """Finish all that is enqueued and end the threads. Twice is once."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
+        if not self._is_inherited:
+            with self._changed:
+                self._closing = True
+                self._changed.notify_all()
+            for thread in self._threads:
+                thread.join()
         self._gpu.clear()
         self._host.clear()
+
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether this process was forked from the one with the threads; locks may be held."""
+        return os.getpid() != self._process
 
     def _enqueue(self, stream: HostStream, task: _Task) -> None:
         if self._closing:
@@ -188,6 +200,9 @@ class HostDevice:
                 task.run()
             except Exception as error:
                 stream.error = error
+            except BaseException as error:
+                # Whatever a kernel meant by it, the threads are for others, too.
+                stream.error = DeviceError(f"stream {stream.name!r}: ended by {error!r}")
             with self._changed:
                 stream.busy = False
                 self._changed.notify_all()
@@ -206,11 +221,51 @@ def _nothing() -> None:
     """Waiting is all that there is to do."""
 
 
+def require_memory(gpu: Sequence[Bytes], host: Sequence[Bytes]) -> None:
+    """Raise MappingError unless these are rows of bytes, of which no two are the same bytes."""
+    import numpy as np
+
+    arrays = [
+        (f"{side}[{tensor}]", array)
+        for side, those in (("gpu", gpu), ("host", host))
+        for tensor, array in enumerate(those)
+    ]
+    for name, array in arrays:
+        _require_rows(name, array)
+    # In order of addresses, only neighbours can meet, and what lies between them.
+    ends: list[tuple[int, str, Bytes]] = []
+    for name, array in sorted(arrays, key=lambda one: _extent(one[1])[0]):
+        start, end = _extent(array)
+        ends = [other for other in ends if other[0] > start]
+        for _, other, there in ends:
+            if np.shares_memory(array, there):
+                raise MappingError(f"{other} and {name} have bytes in common")
+        ends.append((end, name, array))
+
+
+def _extent(array: Bytes) -> tuple[int, int]:
+    """Addresses from the first to behind the last byte."""
+    if not array.size:
+        return 0, 0
+    (first, _), reach = array.__array_interface__["data"], (len(array) - 1) * array.strides[0]
+    return first + min(reach, 0), first + max(reach, 0) + array.shape[1]
+
+
 def _require_rows(name: str, array: Bytes) -> None:
+    import numpy as np
+
+    if not isinstance(array, np.ndarray):
+        raise MappingError(f"{name}: {type(array).__name__}; wanted are arrays of numpy")
     if array.dtype.name != "uint8" or array.ndim != 2 or array.strides[1] != 1:
         raise MappingError(
             f"{name}: shape {array.shape}, {array.dtype}, {array.strides} bytes between "
             "neighbours; wanted are rows of uint8 next to each other"
+        )
+    if not array.flags.writeable:
+        raise MappingError(f"{name}: an array that cannot be written")
+    if len(array) > 1 and abs(array.strides[0]) < array.shape[1]:
+        raise MappingError(
+            f"{name}: rows of {array.shape[1]} bytes, of which one begins every {array.strides[0]}"
         )
 
 
@@ -241,6 +296,10 @@ def _fragments(rows: Bytes, run: CopyRun, offset: int, stride: int) -> Bytes:
     """
     from numpy.lib.stride_tricks import as_strided
 
+    end = offset + (run.num_fragments - 1) * stride + run.fragment_size
+    if end > rows.shape[1]:
+        # A view would reach into what lies behind.
+        raise MappingError(f"{run} ends {end} bytes into a row of {rows.shape[1]}")
     if run.num_fragments == 1:
         return rows[:, offset : offset + run.fragment_size]
     return as_strided(

@@ -8,14 +8,14 @@ the same bytes take turns (MAP-3).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from attrs import field, frozen
 
 from kvoffload.canonical.pages import CanonicalKVCacheRef, CanonicalKVCaches, CopyRun
-from kvoffload.canonical.tiling import verify_page
-from kvoffload.errors import MappingError
-from kvoffload.validation import each_instance, instance, int_at_least
+from kvoffload.canonical.tiling import doubled_bytes, verify_page
+from kvoffload.errors import InvalidValueError, MappingError
+from kvoffload.validation import each_instance, instance, int_at_least, require_each
 
 
 @frozen
@@ -41,10 +41,26 @@ class PageRuns:
     num_writers: int = field(default=1, validator=int_at_least(1))
     writer_index: int = field(default=0, validator=int_at_least(0))
 
+    def __attrs_post_init__(self) -> None:
+        if self.writer_index >= self.num_writers:
+            # Nobody would write, and every store would be reported as good.
+            raise InvalidValueError(
+                "writer_index", self.writer_index, f"below num_writers, {self.num_writers}"
+            )
+
     @property
     def num_bytes(self) -> int:
         """Bytes of one block."""
         return sum(run.fragment_size * run.num_fragments for run in self.runs)
+
+
+def _pages_of_groups(
+    groups: Collection[Collection[PageRuns]],
+) -> tuple[tuple[PageRuns, ...], ...]:
+    require_each("groups", groups, Collection)
+    for pages in groups:
+        require_each("groups", pages, PageRuns)
+    return tuple(map(tuple[PageRuns, ...], groups))
 
 
 @frozen
@@ -52,13 +68,13 @@ class CopyLayout:
     """Everything about a worker's memory that planning a transfer needs; made once.
 
     `gpu[t]` and `host[t]` are the two sides of tensor t, `groups[g]` the pages of a block of
-    KV-cache group g. Raises MappingError for a run that leaves a row, and for a page whose bytes
-    are covered twice or not at all (COPY-3, MAP-2).
+    KV-cache group g; a group of which this worker has no layer has no pages. Raises MappingError
+    for a run that leaves a row, and for bytes of a row that two fragments cover (COPY-3, MAP-2).
     """
 
     gpu: tuple[Rows, ...] = field(converter=tuple[Rows, ...], validator=each_instance(Rows))
     host: tuple[Rows, ...] = field(converter=tuple[Rows, ...], validator=each_instance(Rows))
-    groups: tuple[tuple[PageRuns, ...], ...]
+    groups: tuple[tuple[PageRuns, ...], ...] = field(converter=_pages_of_groups)
     blocks_per_chunk: int = field(default=1, validator=int_at_least(1))
     canonical: bool = field(default=False, validator=instance(bool))
 
@@ -73,9 +89,14 @@ class CopyLayout:
                     f"tensor {tensor} has {rows.num_rows} rows in host memory, no multiple of "
                     f"{self.blocks_per_chunk} blocks a chunk"
                 )
+        # Layers mostly have the same runs, and are then looked at once.
+        apart: set[tuple[CopyRun, ...]] = set()
         for group, pages in enumerate(self.groups):
             for page in pages:
                 self._require_rows(group, page)
+                if page.runs not in apart:
+                    _require_apart(group, page)
+                    apart.add(page.runs)
             tensors = [page.tensor for page in pages]
             if len(set(tensors)) < len(tensors):
                 raise MappingError(
@@ -102,9 +123,19 @@ class CopyLayout:
                 )
 
     @property
+    def num_blocks(self) -> int:
+        """How many blocks the largest tensor on the GPU has."""
+        return max((rows.num_rows for rows in self.gpu), default=0)
+
+    @property
     def num_slots(self) -> int:
         """How many chunks host memory has room for."""
         return min((rows.num_rows for rows in self.host), default=0) // self.blocks_per_chunk
+
+    @property
+    def most_slots(self) -> int:
+        """How many chunks the tensor with the most rows in host memory has room for."""
+        return max((rows.num_rows for rows in self.host), default=0) // self.blocks_per_chunk
 
     @classmethod
     def direct(
@@ -119,6 +150,16 @@ class CopyLayout:
     ) -> CopyLayout:
         """Canonical pages, which all workers share. Raises MappingError for a layer without one."""
         return _layout(kv_caches, num_slots, blocks_per_chunk, canonical=True)
+
+
+def _require_apart(group: int, page: PageRuns) -> None:
+    for side, local in (("on the GPU", True), ("in host memory", False)):
+        doubled = doubled_bytes(page.runs, local=local)
+        if doubled is not None:
+            raise MappingError(
+                f"group {group}, tensor {page.tensor}: two fragments cover bytes "
+                f"[{doubled[0]}, {doubled[1]}) of a row {side}"
+            )
 
 
 def _layout(
@@ -144,6 +185,9 @@ def _layout(
 
 
 def _gpu_rows(kv_caches: CanonicalKVCaches) -> Sequence[Rows]:
+    for number, one in enumerate(kv_caches.tensors):
+        if not len(one.tensor.shape):
+            raise MappingError(f"tensor {number} has no dimension that counts blocks")
     return [Rows(one.tensor.shape[0], one.page_size_bytes) for one in kv_caches.tensors]
 
 

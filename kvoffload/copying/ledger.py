@@ -34,8 +34,13 @@ class AccessLedger:
     def __init__(self, num_places: int) -> None:
         import numpy as np
 
+        self._num_places = num_places
         self._reads = {lane: np.zeros(num_places, dtype=np.int64) for lane in Lane}
         self._writes = {lane: np.zeros(num_places, dtype=np.int64) for lane in Lane}
+
+    def places_of(self, ids: Numbers) -> Numbers:
+        """The places among ids: others are of groups of which this worker has nothing."""
+        return ids[ids < self._num_places]
 
     def before_read(self, places: Numbers, lane: Lane) -> dict[Lane, int]:
         """The transfers of other lanes that must be over before `lane` reads: earlier writes."""

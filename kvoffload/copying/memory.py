@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from attrs import frozen
 
 from kvoffload.copying.layout import Rows
-from kvoffload.errors import MemoryClosedError
+from kvoffload.errors import HostMemoryError, MemoryClosedError
 from kvoffload.validation import require_each, require_int
 
 if TYPE_CHECKING:
@@ -74,13 +74,21 @@ class RowAreas:
 
 
 class PrivateMemory:
-    """Host memory of one worker alone. All zeros, and physically there once it is written."""
+    """Host memory of one worker alone. All zeros, and physically there once it is written.
+
+    Raises HostMemoryError for more than the system gives.
+    """
 
     def __init__(self, host: Sequence[Rows]) -> None:
         self._areas = RowAreas.behind(host, 0)
         # At least a page, for nothing cannot be mapped.
         size = max(self._areas.end, mmap.PAGESIZE)
-        self._memory: mmap.mmap | None = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
+        try:
+            self._memory: mmap.mmap | None = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
+        except (OSError, OverflowError) as error:
+            raise HostMemoryError(
+                f"{size} bytes of host memory are not to be had ({error}); lower cpu_bytes_to_use"
+            ) from error
         if hasattr(mmap, "MADV_HUGEPAGE"):
             # Copies are faster with them; a kernel built without them says no.
             with suppress(OSError):

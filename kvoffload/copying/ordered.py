@@ -16,7 +16,7 @@ from kvoffload.copying.accesses import Touch, declared, ends_of, touches_of
 from kvoffload.copying.actions import Action, Chooser, Pending
 from kvoffload.copying.findings import Finding, RowsChanged, StrayAccess
 from kvoffload.copying.graph import CopyGraph, Event, Operation, Stream, Work
-from kvoffload.copying.host import copy_rows
+from kvoffload.copying.host import copy_rows, require_memory
 from kvoffload.copying.places import RowBytes, Side
 from kvoffload.copying.plans import CopyPlan
 from kvoffload.copying.races import Race, RaceDetector
@@ -44,9 +44,10 @@ class OrderedDevice:
     """A CopyDevice over rows of arrays whose work is done action by action.
 
     `gpu[t]` and `host[t]` are the two sides of tensor t: arrays of uint8, shape (rows, bytes a
-    row). `ready()` lists what can go on, `run` lets one do so. `synchronize` and `close` run what
-    they need, and before it whatever `chooser` picks. With `in_pieces` a copy goes run by run and
-    row by row, in any order, so that copies interleave as those of real devices do.
+    row), as a HostDevice takes them. `ready()` lists what can go on, `run` lets one do so.
+    `synchronize` and `close` run what they need, and before it whatever `chooser` picks. With
+    `in_pieces` a copy goes run by run and row by row, in any order, so that copies interleave as
+    those of real devices do.
 
     `graph` is all that was enqueued and its order, `findings` what was found wrong with it, in the
     order found: races, reuse (ORD-2), accesses outside of the memory there is (COPY-3).
@@ -60,6 +61,8 @@ class OrderedDevice:
         chooser: Chooser | None = None,
         in_pieces: bool = True,
     ) -> None:
+        # Rows are known by number: were they the same bytes, a race of theirs would not be seen.
+        require_memory(gpu, host)
         self.graph: CopyGraph = CopyGraph()
         self.chooser: Chooser | None = chooser
         self.in_pieces: bool = in_pieces
@@ -75,6 +78,7 @@ class OrderedDevice:
         self._refusals: list[Exception] = []
         self._clock = 0
         self._questions = 0
+        self._num_reuses = 0
         self._is_closed = False
         self._compute = self.new_stream("compute")
 
@@ -88,9 +92,21 @@ class OrderedDevice:
         return self._detector.races
 
     def new_stream(self, name: str) -> Stream:
-        """Another stream."""
-        self._num_over.append(0)
-        return self.graph.new_stream(name)
+        """Another stream, or the one that was handed back last."""
+        stream = self.graph.new_stream(name)
+        if stream.number == len(self._num_over):
+            self._num_over.append(0)
+        self._note_reuses()
+        return stream
+
+    def hand_back(self, stream: Stream) -> None:
+        """Leave a stream to whoever asks for one next, as pools of streams do.
+
+        Raises InvalidValueError for one that was handed back already, and the compute stream.
+        """
+        if stream is self._compute:
+            raise InvalidValueError("stream", stream.name, "a stream of the worker's")
+        self.graph.hand_back(stream)
 
     def new_event(self, name: str) -> OrderedEvent:
         """An event that has not been recorded."""
@@ -103,11 +119,13 @@ class OrderedDevice:
         reuses = self.graph.event_reuses
         if reuses and reuses[-1].later is event.recording:
             self.findings.append(reuses[-1])
+        self._note_reuses()
 
     def wait(self, stream: Stream, event: OrderedEvent) -> None:
         """Let what is enqueued from now on wait for the last recording, if there is one."""
         self._require_open(stream)
         self.graph.wait(stream, event)
+        self._note_reuses()
 
     def copy(self, stream: Stream, plan: CopyPlan, name: str) -> None:
         """Enqueue all copies of a plan."""
@@ -262,7 +280,13 @@ class OrderedDevice:
         for touch in operation.touches:
             self._look_for_stray(operation, touch)
         self.findings += self._detector.see(operation)
+        self._note_reuses()
         return operation
+
+    def _note_reuses(self) -> None:
+        """Streams used again too early, as far as they are no findings yet."""
+        self.findings += self.graph.stream_reuses[self._num_reuses :]
+        self._num_reuses = len(self.graph.stream_reuses)
 
     def _look_for_stray(self, operation: Operation, touch: Touch) -> None:
         start, stop = ends_of(touch.byte_set)

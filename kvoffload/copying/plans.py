@@ -17,10 +17,12 @@ from kvoffload.copying.layout import CopyLayout
 from kvoffload.errors import (
     BlockOutOfRangeError,
     DoubledDestinationError,
+    InvalidValueError,
     PartialChunkError,
     TransferCountError,
 )
-from kvoffload.transfers import BlockIDsLoadStoreSpec, GPULoadStoreSpec
+from kvoffload.transfers import BlockIDsLoadStoreSpec, GPULoadStoreSpec, LoadStoreSpec
+from kvoffload.validation import require_each
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,6 +94,39 @@ class CopyPlan:
         """Contiguous pieces that are copied."""
         return sum(page.num_fragments for page in self.pages)
 
+    def require_inside(
+        self, gpu: Sequence[tuple[int, ...]], host: Sequence[tuple[int, ...]]
+    ) -> None:
+        """Raise BlockOutOfRangeError unless all of it lies in memory of these shapes (COPY-3).
+
+        `gpu[t]` and `host[t]` are (rows, bytes a row) of the two sides of tensor t: what there
+        really is, which a layout may be wrong about.
+        """
+        # Layers of a group share their arrays of row numbers.
+        bounds: dict[int, tuple[int, int]] = {}
+        for page in self.pages:
+            ends = max((run.local_end for run in page.runs), default=0)
+            host_ends = max((run.canonical_end for run in page.runs), default=0)
+            for side, shapes, numbers, end in (
+                ("on the GPU", gpu, page.gpu_rows, ends),
+                ("in host memory", host, page.host_rows, host_ends),
+            ):
+                if not len(numbers):
+                    continue
+                if id(numbers) not in bounds:
+                    bounds[id(numbers)] = int(numbers.min()), int(numbers.max())
+                first, last = bounds[id(numbers)]
+                if not 0 <= page.tensor < len(shapes):
+                    raise BlockOutOfRangeError(
+                        f"tensor {page.tensor} of {len(shapes)} {side}: there is none"
+                    )
+                num_rows, size = shapes[page.tensor]
+                if first < 0 or last >= num_rows or end > size:
+                    raise BlockOutOfRangeError(
+                        f"rows {first} to {last} of tensor {page.tensor} {side}, {end} bytes of "
+                        f"each; there are {num_rows} rows of {size} bytes"
+                    )
+
     def written_out(self, gpu: Sequence[Memory], host: Sequence[Memory]) -> Addresses:
         """Every piece's addresses, where tensor t lies at `gpu[t]` and `host[t]`.
 
@@ -138,9 +173,11 @@ def plan_store(
     `null_blocks[g]` are the logical blocks of group g that hold nothing: where a store covers part
     of a chunk, the rest must be among them (PartialChunkError, COPY-6). Only rows whose turn it is
     to be written by this worker are copied (MAP-3). Raises TransferCountError,
-    BlockOutOfRangeError or DoubledDestinationError for specs that do not fit.
+    BlockOutOfRangeError or DoubledDestinationError for specs that do not fit, InvalidValueError
+    for what is no such spec.
     """
-    pairs = list(_pairs(layout, source, target))
+    _require_null_blocks(null_blocks)
+    pairs = list(_pairs(layout, of_blocks("source", source), of_slots("target", target)))
     _require_whole_chunks(layout, pairs, null_blocks or {})
     _require_distinct(layout, pairs, Direction.STORE)
     return CopyPlan(Direction.STORE, tuple(_pages(layout, pairs, elected_only=True)))
@@ -152,11 +189,33 @@ def plan_load(
     """Plan the way of the slots of `source` into `target`'s blocks.
 
     Raises TransferCountError, BlockOutOfRangeError or DoubledDestinationError for specs that do
-    not fit.
+    not fit, InvalidValueError for what is no such spec.
     """
-    pairs = list(_pairs(layout, target, source))
+    pairs = list(_pairs(layout, of_blocks("target", target), of_slots("source", source)))
     _require_distinct(layout, pairs, Direction.LOAD)
     return CopyPlan(Direction.LOAD, tuple(_pages(layout, pairs, elected_only=False)))
+
+
+def of_blocks(name: str, spec: LoadStoreSpec) -> GPULoadStoreSpec:
+    """A spec of blocks on the GPU. Raises InvalidValueError for another."""
+    if not isinstance(spec, GPULoadStoreSpec):
+        raise InvalidValueError(name, spec, "a spec of blocks on the GPU")
+    return spec
+
+
+def of_slots(name: str, spec: LoadStoreSpec) -> BlockIDsLoadStoreSpec:
+    """A spec of slots in host memory. Raises InvalidValueError for another."""
+    if not isinstance(spec, BlockIDsLoadStoreSpec) or isinstance(spec, GPULoadStoreSpec):
+        raise InvalidValueError(name, spec, "a spec of slots")
+    return spec
+
+
+def _require_null_blocks(null_blocks: Mapping[int, Collection[int]] | None) -> None:
+    if null_blocks is None:
+        return
+    if not isinstance(null_blocks, Mapping):
+        raise InvalidValueError("null_blocks", null_blocks, "blocks by the number of their group")
+    require_each("null_blocks", null_blocks.values(), Collection)
 
 
 class _Pairs(NamedTuple):

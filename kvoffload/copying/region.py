@@ -58,6 +58,7 @@ from kvoffload.copying.region_file import (
     noted_process,
     opened,
     own_files,
+    region_error,
     region_path,
     reserve,
     unnamed_file,
@@ -93,9 +94,9 @@ class SharedRegion:
     Raises InvalidValueError for an empty engine id or a rank that there is not, RegionMismatchError
     where living ranks have another layout and RegionBusyError where one lives that has this number,
     each when they have not gone within `patience_s` seconds; RegionSpaceError where there is no
-    room for the rows, NotARegionError where the name is taken by something else, and
+    room for the rows, NotARegionError where the name is taken by something else,
     RegionUnsupportedError where the system lacks what this takes: Linux, and `directory` on a file
-    system in memory.
+    system in memory that this user may write to; and RegionError for whatever else it says.
     """
 
     def __init__(
@@ -109,10 +110,15 @@ class SharedRegion:
         directory: str | Path = DIRECTORY,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        if not engine_id:
+        if not isinstance(engine_id, str) or not engine_id:
             raise InvalidValueError("engine_id", engine_id, "a name of its own to share memory by")
         require_int("num_ranks", num_ranks, 1, MAX_RANKS)
         require_int("rank", rank, 0, num_ranks - 1)
+        if not isinstance(layout_id, str):
+            raise InvalidValueError("layout_id", layout_id, "text")
+        # No number is as large as none, and waiting for that would never end.
+        if type(patience_s) not in (int, float) or not patience_s >= 0:
+            raise InvalidValueError("patience_s", patience_s, "a number of seconds >= 0")
         self.engine_id = engine_id
         self.rank = rank
         self._areas = RowAreas.behind(host, HEADER_BYTES)
@@ -128,14 +134,17 @@ class SharedRegion:
         """Whether this rank made the region."""
         self.removed: tuple[Path, ...] = remove_dead_regions(self._directory)
         """The dead regions that were removed on the way."""
-        self._locks = self._attach(patience_s)
-        # Once, whoever comes first: `close`, the end of the object, or that of the process.
-        self._leave = weakref.finalize(self, _leave, self._locks, self.path)
         try:
-            self._memory: mmap.mmap | None = self._map()
-        except BaseException:
-            self._leave()
-            raise
+            self._locks = self._attach(patience_s)
+            # Once, whoever comes first: `close`, the end of the object, or that of the process.
+            self._leave = weakref.finalize(self, _leave, self._locks, self.path)
+            try:
+                self._memory: mmap.mmap | None = self._map()
+            except BaseException:
+                self._leave()
+                raise
+        except OSError as error:
+            raise region_error(self.path, error) from error
 
     @property
     def size_bytes(self) -> int:
@@ -253,21 +262,30 @@ class SharedRegion:
 def remove_dead_regions(directory: str | Path = DIRECTORY) -> tuple[Path, ...]:
     """Remove the regions of this user that nobody is attached to; which ones.
 
-    Those of the living are not touched, nor are files that are no regions of this version.
+    Those of the living are not touched, nor are files that are no regions of this version. What
+    cannot be removed is left for others. Raises RegionError for a directory that cannot be read.
     """
-    return tuple(path for path in own_files(Path(directory)) if _is_removed(path))
+    place = Path(directory)
+    try:
+        paths = list(own_files(place))
+    except OSError as error:
+        raise region_error(place, error) from error
+    return tuple(path for path in paths if _is_removed(path))
 
 
 def _is_removed(path: Path) -> bool:
     try:
         locks = opened(path)
-    except NotARegionError:
+    except (NotARegionError, OSError):
         return False
     if locks is None:
         return False
     try:
         is_region = RegionHeader.read(locks.descriptor) is not None
         return is_region and _removed_if_dead(locks, path)
+    except OSError:
+        # An engine that starts does not fail for what another one has left.
+        return False
     finally:
         locks.close()
 
@@ -287,9 +305,15 @@ def _removed_if_dead(locks: RankLocks, path: Path) -> bool:
 
 def _leave(locks: RankLocks, path: Path) -> None:
     """Detach; the last one removes the name. After a fork there is nothing to do in the child."""
-    if locks.is_open:
+    if not locks.is_open:
+        return
+    try:
         locks.release()
         _removed_if_dead(locks, path)
+    except PermissionError:
+        # It stays, with nobody attached, for whoever may remove it.
+        return
+    finally:
         locks.close()
 
 

@@ -15,7 +15,12 @@ from urllib.parse import quote
 from attrs import frozen
 
 from kvoffload.copying.locks import RankLocks
-from kvoffload.errors import NotARegionError, RegionSpaceError, RegionUnsupportedError
+from kvoffload.errors import (
+    NotARegionError,
+    RegionError,
+    RegionSpaceError,
+    RegionUnsupportedError,
+)
 
 HEADER_BYTES: Final = 65536
 """Before the first row: a multiple of every page size in use."""
@@ -76,6 +81,15 @@ class RegionHeader:
     def described(self) -> str:
         """For messages."""
         return f"{self.size_bytes} bytes for {self.num_ranks} ranks, layout {self.layout[:12]}"
+
+
+def region_error(path: Path, error: OSError) -> RegionError:
+    """What the system says when a region is made or joined, by name."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EFBIG):
+        return RegionSpaceError(str(path), f"no room ({error}); lower cpu_bytes_to_use")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EOPNOTSUPP):
+        return RegionUnsupportedError(str(path), f"memory cannot be shared here: {error}")
+    return RegionError(str(path), str(error))
 
 
 def note_process(descriptor: int, rank: int) -> None:

@@ -159,6 +159,8 @@ def _dense_bytes(shape: Sequence[int], steps: Sequence[int], size: int, name: st
 def _memory_of(tensor: BlockTensor, name: str) -> _Span:
     """The memory that a tensor is a view of. Raises MappingError if it is not the CPU's."""
     if isinstance(tensor, ArrayTensor):
+        if tensor.array.dtype.hasobject:
+            raise MappingError(f"{name}: an array of objects, whose bytes are not its own")
         if not tensor.array.flags.writeable:
             raise MappingError(f"{name}: an array that cannot be written")
         return _span(_owner(tensor.array))
@@ -173,7 +175,10 @@ def _memory_of(tensor: BlockTensor, name: str) -> _Span:
         raise MappingError(
             f"{name}: in the memory of {torch_tensor.device}, which the host device cannot reach"
         )
-    storage = torch_tensor.untyped_storage()
+    try:
+        storage = torch_tensor.untyped_storage()
+    except RuntimeError as error:
+        raise MappingError(f"{name}: a tensor without memory of its own ({error})") from error
     return _Span(storage.data_ptr(), storage.data_ptr() + storage.nbytes())
 
 

@@ -32,8 +32,10 @@ class CPUOffloadingWorker(CopyWorker[StreamT, EventT]):
     @override
     def shutdown(self) -> None:
         """Finish what was taken, end the device's threads and give the host memory up."""
-        super().shutdown()
-        self.memory.close()
+        try:
+            super().shutdown()
+        finally:
+            self.memory.close()
 
 
 def host_worker(

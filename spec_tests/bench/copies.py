@@ -5,15 +5,19 @@ Block ids are shuffled, so that no two neighbours go to neighbours; one thread o
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from statistics import median
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from kvoffload import (
     AttentionLayer,
@@ -27,7 +31,7 @@ from kvoffload import (
 )
 from kvoffload.copying.host import HostDevice, HostEvent, HostStream
 from kvoffload.copying.layout import CopyLayout, PageRuns, Rows
-from kvoffload.copying.plans import Memory, plan_store
+from kvoffload.copying.plans import CopyPlan, Memory
 from kvoffload.copying.worker import CopyWorker
 from spec_tests.bench.jobs import CopyJob, CopyResult, PlanJob, PlanResult
 
@@ -152,8 +156,13 @@ def _finish(worker: CopyWorker[HostStream, HostEvent]) -> None:
         raise RuntimeError("a copy of the benchmark failed")
 
 
-def _in_turns(calls: Sequence[Callable[[], object]]) -> list[float]:
-    """Median seconds of each, one after another in every round; the first round is no measure."""
+def _in_turns(
+    calls: Sequence[Callable[[], object]], afterwards: Callable[[], object] | None = None
+) -> list[float]:
+    """Median seconds of each, one after another in every round; the first round is no measure.
+
+    What is done `afterwards` is not measured.
+    """
     seconds: list[list[float]] = [[] for _ in calls]
     for number in range(MEDIANS + 1):
         for index, call in enumerate(calls):
@@ -161,13 +170,78 @@ def _in_turns(calls: Sequence[Callable[[], object]]) -> list[float]:
             call()
             if number:
                 seconds[index].append(time.perf_counter() - before)
+            if afterwards is not None:
+                afterwards()
     return [median(one) for one in seconds]
 
 
-def measure_plan(job: PlanJob) -> PlanResult:
-    """A canonical transfer of many blocks and layers, from specs to addresses and into a stream.
+class ParkedDevice(HostDevice):
+    """A host device that takes transfers, and carries none out: its compute stream never ends.
 
-    Beside it the same through a list of fragments, each worked out by itself.
+    Of each it works out every address, as a device has to that copies by addresses.
+    """
+
+    def __init__(self, gpu: Sequence[Bytes], host: Sequence[Bytes]) -> None:
+        super().__init__(gpu, host)
+        self.gpu_memory = [memory_of(array) for array in gpu]
+        self.host_memory = [memory_of(array) for array in host]
+        self._parked = threading.Event()
+        self.num_accepted = 0
+        self.launch(self.compute_stream, self._park)
+
+    def _park(self) -> None:
+        self._parked.wait()
+
+    @override
+    def copy(self, stream: HostStream, plan: CopyPlan, name: str) -> None:
+        pieces = plan.written_out(self.gpu_memory, self.host_memory)
+        super().copy(stream, plan, name)
+        self.num_accepted = len(pieces.size)
+
+    def copy_list(self, stream: HostStream, pieces: Sequence[tuple[int, int, int]]) -> None:
+        """Enqueue a list of (source, target, size), as `copy` does a plan."""
+
+        def run() -> None:
+            for source, target, size in pieces:
+                ctypes.memmove(target, source, size)
+
+        self.launch(stream, run)
+        self.num_accepted = len(pieces)
+
+    def forget(self) -> None:
+        """Drop all that was taken."""
+        for stream in self._streams:
+            stream.tasks.clear()
+
+    @override
+    def close(self) -> None:
+        self.forget()
+        self._parked.set()
+        super().close()
+
+
+def memory_of(array: Bytes) -> Memory:
+    """Where the rows of an array are."""
+    return Memory(array.ctypes.data, array.strides[0])
+
+
+def submit_list(
+    device: ParkedDevice, stream: HostStream, pieces: Sequence[tuple[int, int, int]]
+) -> None:
+    """What a worker does with a plan: behind the kernels, between two events."""
+    submitted, started, ended = (device.new_event(name) for name in ("submitted", "start", "end"))
+    device.record(submitted, device.compute_stream)
+    device.wait(stream, submitted)
+    device.record(started, stream)
+    device.copy_list(stream, pieces)
+    device.record(ended, stream)
+
+
+def measure_plan(job: PlanJob) -> PlanResult:
+    """A canonical transfer of many blocks and layers: from its specs until a device has taken it.
+
+    Ours goes through a worker, with all of its checks; addresses are written out on the way. Beside
+    it the same through a list of fragments, each worked out by itself and none of them checked.
     """
     workload = canonical(job.total_kv_heads)
     gpu_rows = Rows(PLAN_BLOCKS, workload.page_size_bytes)
@@ -180,18 +254,30 @@ def measure_plan(job: PlanJob) -> PlanResult:
     shuffle = np.random.default_rng(20261130)
     blocks = GPULoadStoreSpec(shuffle.permutation(PLAN_BLOCKS).astype(np.int32), None, [0])
     slots = CPULoadStoreSpec(shuffle.permutation(PLAN_BLOCKS).astype(np.int32))
-    gpu = [Memory(tensor << 40, gpu_rows.row_size_bytes) for tensor in range(PLAN_LAYERS)]
-    host = [Memory(tensor << 50, host_rows.row_size_bytes) for tensor in range(PLAN_LAYERS)]
+    # Gigabytes, of which no byte is touched: the system gives memory when it is first used.
+    gpu, host = (
+        [np.zeros((rows.num_rows, rows.row_size_bytes), dtype=np.uint8) for rows in side]
+        for side in (layout.gpu, layout.host)
+    )
+    device = ParkedDevice(gpu, host)
+    worker = CopyWorker(layout, device)
+    stream = device.new_stream("list")
+    jobs = count(1)
 
-    def ours() -> int:
-        plan = plan_store(layout, blocks, slots)
-        return len(plan.written_out(gpu, host).size)
+    def ours() -> None:
+        device.num_accepted = 0
+        if not worker.submit_store(next(jobs), blocks, slots):
+            raise RuntimeError("a store of the benchmark was not taken")
 
-    def by_fragment() -> int:
-        return len(fragment_list(layout, blocks, slots, gpu, host))
+    def by_fragment() -> None:
+        pieces = fragment_list(layout, blocks, slots, device.gpu_memory, device.host_memory)
+        submit_list(device, stream, pieces)
 
-    seconds = _in_turns([ours, by_fragment])
-    return PlanResult(plan=seconds[0], by_fragment=seconds[1], num_fragments=ours())
+    seconds = _in_turns([ours, by_fragment], afterwards=device.forget)
+    ours()
+    num_fragments = device.num_accepted
+    worker.shutdown()
+    return PlanResult(plan=seconds[0], by_fragment=seconds[1], num_fragments=num_fragments)
 
 
 def fragment_list(

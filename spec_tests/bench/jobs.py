@@ -57,7 +57,7 @@ class CopyJob(Struct, frozen=True, tag=True):
 
 
 class PlanJob(Struct, frozen=True, tag=True):
-    """Plan a canonical transfer at tp 2 and write its addresses out, beside a list of fragments."""
+    """Plan a canonical transfer at tp 2 and submit it, beside a list of its fragments."""
 
     total_kv_heads: int
 

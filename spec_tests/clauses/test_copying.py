@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from kvoffload import (
     CPULoadStoreSpec,
     Encoding,
     GPULoadStoreSpec,
+    InvalidValueError,
     KVParallelConfig,
     MappingError,
     TilingError,
@@ -28,7 +30,14 @@ from kvoffload import (
 from kvoffload.canonical.pages import CanonicalPageMapping
 from kvoffload.copying.host import copy_rows
 from kvoffload.copying.layout import CopyLayout, PageRuns, Rows
-from kvoffload.copying.plans import CopyPlan, Direction, Memory, plan_load, plan_store
+from kvoffload.copying.plans import (
+    CopyPlan,
+    Direction,
+    Memory,
+    PagePlan,
+    plan_load,
+    plan_store,
+)
 from kvoffload.errors import (
     BlockOutOfRangeError,
     DoubledDestinationError,
@@ -416,3 +425,66 @@ def test_a_plan_stays_compressed() -> None:
     rows = {id(page.gpu_rows): page.gpu_rows.nbytes for page in plan.pages}
     rows |= {id(page.host_rows): page.host_rows.nbytes for page in plan.pages}
     assert sum(rows.values()) <= 64 * 4096
+
+
+@pytest.mark.clause("COPY-3")
+def test_what_a_layout_cannot_mean_is_refused() -> None:
+    rows = [Rows(6, 16)]
+    half = CopyRun(0, 0, 8, 1, 8, 8)
+    for runs, side in (
+        ((half, CopyRun(7, 8, 8, 1, 8, 8)), "on the GPU"),
+        ((half, CopyRun(8, 0, 8, 1, 8, 8)), "in host memory"),
+        ((CopyRun(0, 0, 2, 4, 4, 4), CopyRun(5, 3, 1, 1, 1, 1)), "on the GPU"),
+    ):
+        with pytest.raises(MappingError, match=f"two fragments cover bytes .* {side}"):
+            CopyLayout(gpu=rows, host=rows, groups=((PageRuns(0, runs),),))
+    for groups in (None, 3, ("text",), ((half,),), (None,)):
+        with pytest.raises(InvalidValueError, match="groups"):
+            CopyLayout(gpu=rows, host=rows, groups=groups)  # type: ignore[arg-type]  # refused
+    assert hash(CopyLayout(gpu=rows, host=rows, groups=[[PageRuns(0, (half,))]]))
+
+
+@pytest.mark.clause("MAP-3")
+def test_a_writer_whose_turn_never_comes_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="writer_index must be below num_writers, 2, got 2"):
+        PageRuns(0, (CopyRun(0, 0, 8, 1, 8, 8),), 2, 2)
+
+
+@pytest.mark.clause("COPY-2")
+def test_specs_and_null_blocks_that_are_none_are_refused_by_name() -> None:
+    page = PageRuns(0, (CopyRun(0, 0, 8, 1, 8, 8),))
+    layout = CopyLayout(gpu=[Rows(6, 8)], host=[Rows(6, 8)], groups=((page,),), blocks_per_chunk=2)
+    block, slot = GPULoadStoreSpec([1], None, [0]), CPULoadStoreSpec([1])
+    for source, target, name in ((slot, slot, "source"), (block, block, "target")):
+        with pytest.raises(InvalidValueError, match=name):
+            plan_store(layout, source, target)  # type: ignore[arg-type]  # what is refused
+    with pytest.raises(InvalidValueError, match="source"):
+        plan_load(layout, block, block)
+    with pytest.raises(InvalidValueError, match="target"):
+        plan_load(layout, slot, None)  # type: ignore[arg-type]  # what is refused
+    for null_blocks in (3, {0: None}, [1]):
+        with pytest.raises(InvalidValueError, match="null_blocks"):
+            plan_store(layout, block, slot, null_blocks=null_blocks)  # type: ignore[arg-type]
+    # A request so long that no int64 holds its blocks.
+    far = GPULoadStoreSpec([1], None, [2**70 + 1])
+    assert plan_load(layout, slot, far).pages[0].host_rows.tolist() == [3]
+
+
+@pytest.mark.clause("COPY-3")
+def test_a_plan_knows_whether_it_stays_inside() -> None:
+    rows, far = np.array([0, 3]), np.array([-1, 2])
+    page = PagePlan(1, rows, rows, (CopyRun(2, 0, 4, 2, 5, 4),))
+    plan = CopyPlan(Direction.STORE, (page,))
+    plan.require_inside([(0, 0), (4, 11)], [(0, 0), (4, 8)])
+    for gpu, host in (
+        ([(0, 0), (3, 11)], [(0, 0), (4, 8)]),
+        ([(0, 0), (4, 10)], [(0, 0), (4, 8)]),
+        ([(0, 0), (4, 11)], [(0, 0), (4, 7)]),
+        ([(0, 0), (4, 11)], [(4, 8)]),
+    ):
+        with pytest.raises(BlockOutOfRangeError):
+            plan.require_inside(gpu, host)
+    with pytest.raises(BlockOutOfRangeError, match="rows -1 to 2"):
+        CopyPlan(Direction.LOAD, (evolve(page, host_rows=far),)).require_inside(
+            [(0, 0), (4, 11)], [(0, 0), (4, 8)]
+        )

@@ -216,6 +216,7 @@ class OnGPU(Unknown):
         (ArrayTensor(numbered(6, 5).T[:, :1]), {"page": 4}, "of which one begins every 2"),
         (ArrayTensor(numbered(5, 10)[:, 4:]), {"page": 20, "needed": 20}, "12 bytes are there"),
         (ArrayTensor(frozen_array()), {}, "cannot be written"),
+        (ArrayTensor(np.empty((5, 1), dtype=np.object_)), {}, "an array of objects"),
         (Unknown(), {}, "a Unknown, which does not tell"),
         (OnGPU(), {}, "in the memory of cuda:0"),
     ],
@@ -690,6 +691,16 @@ def test_replicas_of_an_engine_share_nothing(spec: Callable[..., CPUOffloadingSp
         workers.append(one)
     for worker in workers:
         worker.shutdown()
+
+
+@pytest.mark.clause("COPY-3")
+@pytest.mark.parametrize("build", [CopyLayout.direct, CopyLayout.canonical_of])
+def test_a_tensor_has_blocks(build: Callable[..., CopyLayout]) -> None:
+    lone = CanonicalKVCaches(
+        [CanonicalKVCacheTensor(ArrayTensor(np.zeros((), dtype=np.uint8)), 1)], [[]]
+    )
+    with pytest.raises(MappingError, match="tensor 0 has no dimension that counts blocks"):
+        build(lone, num_slots=1)
 
 
 @needs_shared_memory

@@ -411,8 +411,8 @@ def test_part_of_a_chunk_is_stored_only_where_the_rest_holds_nothing() -> None:
 @pytest.mark.clause("COPY-3")
 def test_the_host_device_takes_rows_of_bytes() -> None:
     good = np.zeros((2, 3), dtype=np.uint8)
-    for bad in (good.astype(np.int8), good.T, good[0]):
-        with pytest.raises(MappingError, match=r"gpu\[0\]: shape"):
+    for bad in (good.astype(np.int8), good.T, good[0], [[1, 2]]):
+        with pytest.raises(MappingError, match=r"gpu\[0\]: (shape|list)"):
             HostDevice([bad], [good])  # type: ignore[list-item]  # what is refused
     with pytest.raises(InvalidValueError, match="num_threads"):
         HostDevice([good], [good], num_threads=0)

@@ -58,6 +58,40 @@ def test_what_was_pinned_before_a_failure_is_not_any_more() -> None:
     assert registry.pinned == {}
 
 
+def test_what_was_pinned_before_an_exception_is_not_any_more() -> None:
+    class Interrupted(Registry):
+        def register(self, address: int, num_bytes: int) -> int:
+            if self.pinned:
+                raise KeyboardInterrupt
+            return super().register(address, num_bytes)
+
+    registry = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        PinnedAreas([(4096, 100), (12288, 50)], registry)
+    assert registry.pinned == {}
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_what_cannot_be_unpinned_keeps_nothing_else(raises: bool) -> None:
+    class Stubborn(Registry):
+        def unregister(self, address: int) -> int:
+            if self.pinned[address] == 400:
+                if raises:
+                    raise RuntimeError("no")
+                return 713
+            return super().unregister(address)
+
+    registry = Stubborn()
+    memory = PrivateMemory([Rows(4, 8192), Rows(4, 100)])
+    pinned = PinnedMemory(memory, 2, registry)
+    with pytest.raises(DeviceError, match=r"stays pinned.*\((no|713)\)"):
+        pinned.close()
+    assert list(registry.pinned.values()) == [400]
+    with pytest.raises(MemoryClosedError):
+        memory.rows(0)
+    pinned.close()
+
+
 def test_memory_is_unpinned_before_it_is_given_up() -> None:
     registry = Registry()
     memory = PrivateMemory([Rows(4, 8192), Rows(4, 100)])

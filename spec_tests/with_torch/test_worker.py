@@ -78,6 +78,8 @@ def test_rows_are_where_the_tensor_is() -> None:
 
 
 def test_memory_that_the_host_cannot_reach_is_refused() -> None:
+    with pytest.raises(MappingError, match="tensor 0: a tensor without memory of its own"):
+        byte_rows(of_one_layer(torch.zeros(3, 4).to_sparse(), page=16))
     with pytest.raises(MappingError, match="tensor 0: in the memory of meta"):
         byte_rows(of_one_layer(torch.zeros(2, 3, device="meta"), page=12))
     with pytest.raises(MappingError, match="tensor 0: the bytes of a block"):

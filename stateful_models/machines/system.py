@@ -57,7 +57,9 @@ class SystemMachine(RuleBasedStateMachine):
         "aborted with a transfer under way",
         "reset with transfers under way",
         "reset with a load under way",
+        "stored while another loads",
         "completed twice",
+        "completed twice while stored anew",
         "blocks held back for a transfer",
         "completed after a reset",
     )
@@ -160,16 +162,52 @@ class SystemMachine(RuleBasedStateMachine):
     @rule()
     def reset_while_loading(self) -> None:
         """One request loads and another has computed when the cache is reset."""
+        self._let_one_load_beside_another()
+        self._reset()
+
+    @rule(data=st.data())
+    def store_while_loading(self, data: st.DataObject) -> None:
+        """The other's chunk is stored meanwhile; one rank is through before the others begin."""
+        other = self._let_one_load_beside_another()
+        loading = any(job.kind is JobKind.LOAD for job in self.system.jobs.values())
+        stored = self.system.offer(other)
+        self.reach.note("stored while another loads", loading and stored is not None)
+        data.draw(st.sampled_from(self.system.world.ranks), label="rank").device.run_all()
+        self._catch_up()
+
+    @rule(data=st.data())
+    def complete_again_while_stored_anew(self, data: st.DataObject) -> None:
+        """A completion from before a reset comes again, when its keys are being stored anew."""
+        system = self.system
+        request = self._let_one_store(NAMES[0])
+        before = [job for job in system.completed if job.kind is JobKind.STORE]
+        system.reset()
+        stored = system.offer(request)
+        for job in before[-1:]:
+            self._complete_again(job)
+            again = stored is not None and set(job.keys) & set(stored.keys)
+            self.reach.note("completed twice while stored anew", bool(again))
+        # It loads what is said to be there.
+        system.arrive(NAMES[1], ("a",))
+        data.draw(st.sampled_from(system.world.ranks), label="rank").device.run_all()
+        self._catch_up()
+
+    def _let_one_store(self, name: str) -> Request:
+        """Whatever there was ends, and a request has stored what it has computed."""
         for request in self._requests():
             self.system.finish(request)
+        request = self.system.arrive(name, ("a",))
+        self._catch_up()
+        self._catch_up()
+        return request
+
+    def _let_one_load_beside_another(self) -> Request:
+        """The other has computed, and was not offered yet."""
         loader, other = NAMES[:2]
+        self.system.finish(self._let_one_store(loader))
+        request = self.system.arrive(other, ("b",))
         self.system.arrive(loader, ("a",))
-        self._catch_up()
-        self._catch_up()
-        self.system.finish(self.system.requests[loader])
-        self.system.arrive(other, ("b",))
-        self.system.arrive(loader, ("a",))
-        self._reset()
+        return request
 
     def _reset(self) -> None:
         """Reset; who has computed something offers it at once, to slots that were just freed."""
@@ -252,7 +290,9 @@ class SystemMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def complete_again(self, data: st.DataObject) -> None:
         """A completion comes a second time; its ticket says so."""
-        job = data.draw(st.sampled_from(self.system.completed), label="job")
+        self._complete_again(data.draw(st.sampled_from(self.system.completed), label="job"))
+
+    def _complete_again(self, job: Job) -> None:
         context, keys = job.request.context, job.keys
         if job.kind is JobKind.LOAD:
             self.system.manager.complete_load(keys, context, ticket=job.ticket)
@@ -274,6 +314,8 @@ class SystemMachine(RuleBasedStateMachine):
         if self.engine is None:
             return
         engine, self.engine = self.engine, None
+        if engine.has_failed:
+            return
         for rank in engine.world.ranks:
             rank.device.disarm()
         _settle(engine)

@@ -1,6 +1,13 @@
 """A whole system in small: a scheduler, a manager, workers of several ranks, and real bytes."""
 
-from stateful_models.system.engine import Engine, Job, JobKind, Request, WrongBytesError
+from stateful_models.system.engine import (
+    Engine,
+    Job,
+    JobKind,
+    RefusedError,
+    Request,
+    WrongBytesError,
+)
 from stateful_models.system.world import Rank, SystemConfig, World
 
 __all__ = [
@@ -8,6 +15,7 @@ __all__ = [
     "Job",
     "JobKind",
     "Rank",
+    "RefusedError",
     "Request",
     "SystemConfig",
     "World",

@@ -7,6 +7,7 @@ do wrong is one method each, to be overridden.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from attrs import define, field, frozen
@@ -21,11 +22,16 @@ from kvoffload import (
     make_offload_key,
 )
 from kvoffload.cpu.manager import CPUOffloadingManager
-from stateful_models.system.world import World
+from kvoffload.errors import BlockOutOfRangeError, TransferError
+from stateful_models.system.world import Rank, World
 
 
 class WrongBytesError(AssertionError):
     """A load that succeeded did not bring the content of its keys (COPY-1)."""
+
+
+class RefusedError(AssertionError):
+    """A rank does not take a transfer that the manager has planned."""
 
 
 class JobKind(Enum):
@@ -93,6 +99,8 @@ class Engine:
         self.jobs: dict[int, Job] = {}
         self.completed: list[Job] = []
         self.generation: int = 0
+        self.has_failed: bool = False
+        """Whether something was found out; nothing that follows means anything then."""
         self._num_jobs = 0
 
     @property
@@ -138,8 +146,8 @@ class Engine:
         blocks = request.blocks[: len(keys) * self.factor]
         job = self._new_job(JobKind.LOAD, request, keys, spec.ticket, blocks)
         request.loading = job
-        for rank in self.world.ranks:
-            rank.worker.submit_load(job.number, spec, GPULoadStoreSpec(blocks, None, [0]))
+        target = GPULoadStoreSpec(blocks, None, [0])
+        self._submit(job, lambda rank: rank.worker.submit_load(job.number, spec, target))
 
     def compute(self, request: Request) -> None:
         """Enqueue the kernels of all chunks that have no content yet."""
@@ -168,13 +176,12 @@ class Engine:
             for key in output.keys_to_store
             for block in self.blocks_of(request, request.keys.index(key))
         ]
-        if not isinstance(output.store_spec, BlockIDsLoadStoreSpec):
-            raise TypeError(f"a store of {offered} is prepared as {output.store_spec!r}")
+        target = output.store_spec
+        if not isinstance(target, BlockIDsLoadStoreSpec):
+            raise TypeError(f"a store of {offered} is prepared as {target!r}")
         job = self._new_job(JobKind.STORE, request, output.keys_to_store, output.ticket, blocks)
-        for rank in self.world.ranks:
-            rank.worker.submit_store(
-                job.number, GPULoadStoreSpec(blocks, None, [0]), output.store_spec
-            )
+        source = GPULoadStoreSpec(blocks, None, [0])
+        self._submit(job, lambda rank: rank.worker.submit_store(job.number, source, target))
         return job
 
     def blocks_of(self, request: Request, index: int) -> list[int]:
@@ -218,6 +225,7 @@ class Engine:
             for index, key in enumerate(job.keys):
                 wrong = self.world.wrong_bytes(key, self.blocks_of(request, index))
                 if wrong is not None:
+                    self.has_failed = True
                     raise WrongBytesError(f"COPY-1: {job}: {wrong}")
             request.num_ready = request.num_offered = len(job.keys)
         self.compute(request)
@@ -269,6 +277,23 @@ class Engine:
     def may_submit(self) -> bool:
         """Whether new transfers may touch slots: not before the old ones are reported (GEN-3)."""
         return self.flush()
+
+    def _submit(self, job: Job, submit: Callable[[Rank], bool]) -> None:
+        """Hand a job to every rank. Raises RefusedError for one that refuses."""
+        for number, rank in enumerate(self.world.ranks):
+            what = f"rank {number} does not take {job}, and does not say why"
+            clause = "COPY-4"
+            try:
+                if submit(rank):
+                    continue
+            except BlockOutOfRangeError as error:
+                what = f"manager and rank {number} do not agree on the number of chunks: {error}"
+                clause = "SPECS-4"
+            except TransferError as error:
+                what = f"rank {number} refuses {job}: {error}"
+                clause = "COPY-2"
+            self.has_failed = True
+            raise RefusedError(f"{clause}: {what}")
 
     def _new_job(
         self,

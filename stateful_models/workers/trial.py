@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 from kvoffload import CPULoadStoreSpec, GPULoadStoreSpec, TransferResult
 from kvoffload.copying.actions import Action
 from kvoffload.copying.findings import Finding, RowsChanged, StrayAccess
-from kvoffload.copying.graph import EventReuse
+from kvoffload.copying.graph import EventReuse, StreamReuse
 from kvoffload.copying.layout import CopyLayout
 from kvoffload.copying.ordered import OrderedDevice
 from kvoffload.copying.places import RowBytes, Side
@@ -46,7 +46,7 @@ _CLAUSE_OF: Final = {
     Misfit.NO_SUCH_BLOCK: "COPY-3",
 }
 # Where one step shows several things, what explains the others comes first.
-_FIRST: Final = (StrayAccess, EventReuse, RowsChanged, Race)
+_FIRST: Final = (StrayAccess, EventReuse, StreamReuse, RowsChanged, Race)
 
 
 class WorkerTrial:

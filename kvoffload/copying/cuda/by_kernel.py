@@ -57,7 +57,8 @@ def copy_page(
             target,
             num_fragments=run.num_fragments,
             fragment_size=size,
-            grid=(len(page.gpu_rows) * run.num_fragments, num_pieces),
+            num_pieces=num_pieces,
+            grid=len(page.gpu_rows) * run.num_fragments * num_pieces,
             piece=piece,
             is_wide=is_wide,
         )

@@ -52,18 +52,37 @@ class PinnedAreas:
     def __init__(self, areas: Sequence[tuple[int, int]], registry: HostRegistry) -> None:
         self._registry = registry
         self._pinned: list[int] = []
-        for address, num_bytes in areas:
-            status = registry.register(address, num_bytes) if num_bytes else 0
-            if status:
-                self.close()
-                raise DeviceError(
-                    f"{num_bytes} bytes of host memory at {address:#x} cannot be pinned: "
-                    f"cudaHostRegister says {status}"
-                )
-            if num_bytes:
-                self._pinned.append(address)
+        try:
+            for address, num_bytes in areas:
+                if num_bytes:
+                    self._pin(address, num_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def _pin(self, address: int, num_bytes: int) -> None:
+        status = self._registry.register(address, num_bytes)
+        if status:
+            raise DeviceError(
+                f"{num_bytes} bytes of host memory at {address:#x} cannot be pinned: "
+                f"cudaHostRegister says {status}"
+            )
+        self._pinned.append(address)
 
     def close(self) -> None:
-        """Undo all of it, the last first. Twice is once."""
+        """Undo all of it, the last first. Twice is once.
+
+        Raises DeviceError for areas that cannot be; the others are not pinned any more then.
+        """
+        failed: list[str] = []
         while self._pinned:
-            self._registry.unregister(self._pinned.pop())
+            address = self._pinned.pop()
+            try:
+                status = self._registry.unregister(address)
+            except Exception as error:
+                failed.append(f"{address:#x} ({error})")
+            else:
+                if status:
+                    failed.append(f"{address:#x} ({status})")
+        if failed:
+            raise DeviceError(f"host memory stays pinned, as the runtime says: {', '.join(failed)}")

@@ -34,18 +34,21 @@ def _copy_fragments(
     target_stride,
     num_fragments,
     fragment_size,
+    num_pieces,
     piece: tl.constexpr,
     is_wide: tl.constexpr,
 ):
-    block = (tl.program_id(0) // num_fragments).to(tl.int64)
-    fragment = (tl.program_id(0) % num_fragments).to(tl.int64)
+    # All in the first dimension of the grid: the others end at 65,535.
+    whole = tl.program_id(0) // num_pieces
+    block = (whole // num_fragments).to(tl.int64)
+    fragment = (whole % num_fragments).to(tl.int64)
     source = (
         source_address + tl.load(source_rows + block) * source_row_step + fragment * source_stride
     )
     target = (
         target_address + tl.load(target_rows + block) * target_row_step + fragment * target_stride
     )
-    place = tl.program_id(1).to(tl.int64) * piece + tl.arange(0, piece)
+    place = (tl.program_id(0) % num_pieces).to(tl.int64) * piece + tl.arange(0, piece)
     inside = place < fragment_size
     if is_wide:
         words = tl.load(source.to(tl.pointer_type(tl.int64)) + place, mask=inside)
@@ -61,14 +64,15 @@ def copy_fragments(
     *,
     num_fragments: int,
     fragment_size: int,
-    grid: tuple[int, int],
+    num_pieces: int,
+    grid: int,
     piece: int,
     is_wide: bool,
 ) -> None:
-    """Copy the fragments of one run in all rows, `piece` of their bytes a program.
+    """Copy the fragments of one run in all rows, `piece` of their bytes each of `grid` programs.
 
     Where `is_wide`, fragments and pieces count words of 8 bytes, at addresses that are multiples.
     """
-    _copy_fragments[grid](
-        *source, *target, num_fragments, fragment_size, piece=piece, is_wide=is_wide
+    _copy_fragments[(grid,)](
+        *source, *target, num_fragments, fragment_size, num_pieces, piece=piece, is_wide=is_wide
     )

@@ -48,8 +48,10 @@ class PinnedMemory:
 
     def close(self) -> None:
         """Unpin it, then give it up. Twice is once."""
-        self._pinned.close()
-        self._memory.close()
+        try:
+            self._pinned.close()
+        finally:
+            self._memory.close()
 
 
 def cuda_device(

@@ -16,6 +16,7 @@ from kvoffload.copying.ordered import OrderedDevice, OrderedEvent
 from kvoffload.copying.plans import CopyPlan
 from kvoffload.copying.worker import CopyWorker
 from stateful_models.gallery.broken_workers.base import LegalWorker, Tap, on
+from stateful_models.gallery.broken_workers.pooling import StreamOfEachTransfer
 
 _Reference = CopyWorker[Stream, OrderedEvent]
 
@@ -213,6 +214,10 @@ LEGAL_WORKERS: Final[Mapping[str, LegalWorker]] = {
     ),
     "one stream for all copies": LegalWorker(
         "no two transfers are done side by side", on(_OneCopyStream)
+    ),
+    "a stream for each transfer": LegalWorker(
+        "every transfer has a stream of its own, handed back when it is over",
+        on(StreamOfEachTransfer),
     ),
     "events per lane": LegalWorker("each lane has a pool of events of its own", _EventsPerLane),
     "events used once": LegalWorker("no event is ever recorded again", _NewEvents),

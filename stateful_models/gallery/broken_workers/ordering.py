@@ -29,6 +29,7 @@ from stateful_models.gallery.broken_workers.ledgers import (
     StoreBesideLoad,
     StoreOverLoad,
 )
+from stateful_models.gallery.broken_workers.pooling import StreamsFreeAtOnce
 
 _RING: Final = 9
 
@@ -258,6 +259,11 @@ BROKEN_ORDERS: Final[Mapping[str, BrokenWorker]] = {
         "writes the rows of each transfer into one buffer, from which earlier copies still read",
         on(_OneSetOfRows),
         ("W7", "W8"),
+    ),
+    "Ord2StreamsFreeAtOnce": BrokenWorker(
+        "ORD-2",
+        "hands the stream of a transfer back when it is enqueued, to be taken for the next one",
+        on(StreamsFreeAtOnce),
     ),
     "Ord3LoadBesideStore": BrokenWorker(
         "ORD-3",
