@@ -2,6 +2,7 @@
 
 import os
 import re
+import tempfile
 
 import nox
 
@@ -19,6 +20,11 @@ EDITABLE = ("-e", ".[verify,plot,prometheus,zstd]")
 # Pinned as the checkers are: types of a new release must not turn an old commit red.
 TORCH = "torch==2.13.0"
 TRITON = "triton==3.9.0"
+# Whose manager ours is held against. Its wheel is for Linux; of it, only Python is used.
+VLLM = "vllm==0.33.0"
+VLLM_PLATFORM = "manylinux_2_28_x86_64"
+# Whose caches ours agree with, request by request.
+SIMULATOR = "libcachesim==0.3.5"
 # Whose types are torch's: without it there is nothing to check them against.
 NEED_TORCH = ("kvoffload/copying/cuda", "spec_tests/cuda", "spec_tests/with_torch")
 
@@ -133,6 +139,42 @@ def pages(session: nox.Session) -> None:
     """Try every page mapping that there is, and pairs of them, on all cores; minutes."""
     install(session, *EDITABLE)
     session.run("python", "-m", "spec_tests.pages", *session.posargs)
+
+
+@nox.session
+def peer(session: nox.Session) -> None:
+    """Play random programs on our manager and on vLLM's, which is taken from its wheel; minutes."""
+    install(session, *EDITABLE)
+    root = os.path.join(session.create_tmp(), VLLM)
+    if not os.path.isdir(root):
+        download(session, root)
+    env = {"KVOFFLOAD_PEER_ROOT": root}
+    session.run("python", "-m", "pytest", "spec_tests/peer", env=env)
+    session.run("python", "-m", "spec_tests.peer", "run", *session.posargs, env=env)
+
+
+@nox.session
+def simulators(session: nox.Session) -> None:
+    """Hold policies and the optimum against libCacheSim's, request by request."""
+    install(session, *EDITABLE, SIMULATOR)
+    session.run("python", "-m", "spec_tests.peer.simulators")
+
+
+def download(session: nox.Session, root: str) -> None:
+    """Take vLLM's wheel from the package index, and keep the folder of its control plane alone."""
+    with tempfile.TemporaryDirectory(dir=session.create_tmp()) as folder:
+        session.run(
+            *("python", "-m", "pip", "download", "--no-deps", "--no-cache-dir", VLLM),
+            *("--only-binary", ":all:", "--platform", VLLM_PLATFORM, "--dest", folder),
+            env={"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        )
+        (wheel,) = os.listdir(folder)
+        unpacked = os.path.join(folder, "unpacked")
+        session.run(
+            "python", "-m", "spec_tests.peer", "unpack", os.path.join(folder, wheel), unpacked
+        )
+        # Only what is complete gets the name.
+        os.rename(unpacked, root)
 
 
 @nox.session

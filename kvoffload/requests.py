@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import ref
 
@@ -58,6 +59,11 @@ class ReqContext:
     def get_offload_key_position(self, key: OffloadKey) -> int | None:
         """The end token of `key`, None when unknown (REQ-2)."""
         return self._positions.get(key)
+
+    @property
+    def offload_key_positions(self) -> Mapping[OffloadKey, int]:
+        """The end tokens of all keys that have one, as they are said by now; to be read only."""
+        return MappingProxyType(self._positions)
 
     def get_offload_key_positions(self, keys: Iterable[OffloadKey]) -> list[int] | None:
         """The end tokens of all keys, None unless every one is known."""

@@ -1,5 +1,6 @@
 """How the suite runs: Hypothesis profiles, and a header that tells which code is under test."""
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,9 @@ collect_ignore = ["sample_project"]
 # Without torch they cannot be read; where it is wanted, the session that installs it runs them.
 if find_spec("torch") is None:
     collect_ignore += ["with_torch", "cuda"]
+# Nor without vLLM, which the session `peer` gets.
+if "KVOFFLOAD_PEER_ROOT" not in os.environ:
+    collect_ignore += ["peer"]
 
 # No deadline anywhere: a slow machine is not a wrong program. How long drawing an example takes
 # says nothing about it either.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from attrs import evolve
 from typing_extensions import Buffer, override
 
 from kvoffload import (
@@ -52,7 +53,7 @@ from stateful_models.logs import (
     NotLoggableError,
     judge_log,
 )
-from stateful_models.logs.pseudonyms import Pseudonyms, key_of
+from stateful_models.logs.pseudonyms import KNOWN_NAMES, Pseudonyms, key_of
 from stateful_models.monitor import Setup
 from stateful_models.policy_tap import Tap
 from stateful_models.steps import (
@@ -548,13 +549,14 @@ def test_the_header_says_what_was_watched(tmp_path: Path) -> None:
         assert reader.setup == setup
     header = json.loads(path.read_bytes())
     assert list(header)[:2] == ["kvoffload_log", "kind"]
-    assert header["kvoffload_log"] == 1
+    assert header["kvoffload_log"] == 2
     assert header["hints"] == "types"
     for capabilities in (NONE, *BUILT_IN.values()):
         made = Setup(kind="policy", capabilities=capabilities)
         read(path, written(made, (), Pseudonyms(SALT)))
         with LogReader(path) as reader:
-            assert reader.setup == made
+            # What makes a model is code, which is in no log.
+            assert reader.setup == evolve(made, capabilities=evolve(capabilities, model=None))
 
 
 HEADER = written(MANAGER, (), Pseudonyms(SALT))
@@ -565,7 +567,10 @@ DAMAGED = {
     "header cut off": (HEADER[:-9], r"log:1: the log ends before its header"),
     "no JSON": (b"hello\n", r"log:1: no header of a call log"),
     "some other JSON": (b'{"a": 1}\n', r"log:1: no header of a call log.*kvoffload_log"),
-    "another version": (HEADER.replace(b":1,", b":2,", 1), r"log:1: the log is of version 2; .*1"),
+    "another version": (
+        HEADER.replace(b":2,", b":3,", 1),
+        r"log:1: the log is of version 3; .*1 and 2",
+    ),
     "unknown field in header": (
         HEADER.replace(b'"kind"', b'"x":1,"kind"'),
         r"log:1: no header of a call log.*unknown field",
@@ -908,3 +913,73 @@ def test_a_policy_host_of_ones_own_is_recorded_too(tmp_path: Path) -> None:
         watched.evict(1, {C})
     agrees(watched, judge_log(path))
     assert watched.violations == []
+
+
+def test_a_log_of_version_1_is_read(tmp_path: Path) -> None:
+    """It had no times, no listed fields and no extra hooks."""
+    header = {
+        name: value for name, value in json.loads(HEADER).items() if name not in ("listed", "timed")
+    }
+    path = tmp_path / "log"
+    path.write_text(json.dumps({**header, "kvoffload_log": 1}) + "\n" + GOOD.decode(), "utf-8")
+    report = judge_log(path)
+    assert (report.steps, report.cut) == (1, False)
+
+
+def test_times_are_counted_from_the_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "calls.jsonl"
+    now = [50.0]
+    steps = [Step(1, op.Get(A)), Step(2, op.Clear()), Step(3, op.Get(B))]
+    with CallLog.to(path, salt=SALT, clock=lambda: now[0]) as log:
+        log.begin(POLICY)
+        for step, seconds in zip(steps, (0.25, 0.5, 1.5), strict=True):
+            now[0] += seconds
+            log.observe(step)
+            # Lines wait for others, and for no more than a second of them.
+            lines = path.read_bytes().count(b"\n")
+            assert lines == (4 if step.number == 3 else 0)
+    times: list[float | None] = []
+    with LogReader(path) as reader:
+        assert (reader.header.timed, reader.time) == (True, None)
+        for _ in reader:
+            times.append(reader.time)
+    assert times == [0.25, 0.75, 2.25]
+
+
+def test_without_a_clock_equal_calls_make_equal_files() -> None:
+    data = written(POLICY, [Step(1, op.Get(A))], Pseudonyms(SALT))
+    assert b'"time"' not in data
+    assert data == written(POLICY, [Step(1, op.Get(A))], Pseudonyms(SALT))
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_of_extra_hooks_keys_and_requests_are_told(values: bool, tmp_path: Path) -> None:
+    context = ReqContext("client-request-1")
+    arguments = (A, [A, B], {A, B}, (A, 3), context, "text", 3, None, b"x")
+    step = Step(1, op.HostEvent("extra", arguments))
+    data = written(POLICY, [step], Pseudonyms(SALT), hints=values)
+    assert b"client-request" not in data
+    (event,) = [each.operation for each in read(tmp_path / "log", data)]
+    assert isinstance(event, op.HostEvent)
+    key, keys, some, mixed, request, text, number, nothing, short = event.values
+    names = Pseudonyms(SALT)
+    assert key == key_of(names.key(A))
+    both = (key_of(names.key(A)), key_of(names.key(B)))
+    assert (keys, some) == (both, tuple(map(key_of, sorted(names.keys((A, B))))))
+    assert request == names.request("client-request-1")
+    if values:
+        assert (text, number, nothing) == ("text", 3, None)
+        assert mixed == [HintOfType("bytes"), 3]
+    else:
+        types = (mixed, text, number, nothing)
+        assert types == tuple(map(HintOfType, ("array", "string", "number", "null")))
+    assert short == HintOfType("bytes")
+
+
+def test_many_keys_keep_their_names() -> None:
+    """More than are remembered at a time."""
+    names = Pseudonyms(SALT)
+    keys = [make_offload_key(n.to_bytes(4, "big"), n % 3) for n in range(KNOWN_NAMES + 10)]
+    first = names.keys(keys)
+    assert len(set(first)) == len(keys)
+    assert names.keys(keys) == first == Pseudonyms(SALT).keys(keys)

@@ -730,3 +730,21 @@ def test_a_watched_manager_shows_what_the_one_inside_has_beside_the_interface() 
     assert manager.generation == 0
     with pytest.raises(AttributeError, match="no_such_thing"):
         getattr(manager, "no_such_thing")  # noqa: B009
+
+
+def test_an_extra_hook_that_somebody_notes_is_a_step() -> None:
+    seen = Steps()
+    watched = watch(FIFOPolicy(3), observers=[seen])
+    watched.note_event("open_session", ["a", 3])
+    watched.note_event("fail", (), RuntimeError("no"))
+    assert seen.calls == ["host_event(open_session, 'a', 3)", "host_event(fail)"]
+    assert clauses(watched) == ["POL-7"]
+
+
+def test_one_that_is_not_judged_is_only_observed() -> None:
+    seen = Steps()
+    watched = WatchedPolicy(FIFOPolicy(3), observers=[seen], judged=False)
+    watched.note_event("fail", (), RuntimeError("no"))
+    assert watched.evict(1, set()) is None
+    assert len(seen.steps) == 2
+    assert (watched.violations, watched.checks) == ([], 0)

@@ -21,10 +21,13 @@ from typing_extensions import override
 from kvoffload import CachePolicy, CachePolicyFactory, ChunkStatus, OffloadKey, ReqContext
 from stateful_models import operations as op
 from stateful_models.capabilities import BUILT_IN, Capabilities, stated_by
+from stateful_models.host_types import OWN_TYPES, HostTypes
 from stateful_models.hosts import VLLM_033, HostProtocol
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
+
+    from kvoffload.judge.hints import RequestFuture
 
 P = TypeVar("P", bound=CachePolicy)
 
@@ -44,11 +47,12 @@ class DriverFailedError(Exception):
 class Driver(Generic[P]):
     """Builds and calls the policy that `target` makes. Every method has a default that fits most.
 
-    `host` is the protocol by which it is called. `arguments` go to the constructor beside
-    `cache_capacity`.
+    `host` is the protocol by which it is called, `types` what it is handed. `arguments` go to the
+    constructor beside `cache_capacity`.
     """
 
     host: HostProtocol = VLLM_033
+    types: HostTypes = OWN_TYPES
 
     def __init__(
         self, target: Callable[..., P], arguments: Mapping[str, object] | None = None
@@ -87,6 +91,13 @@ class Driver(Generic[P]):
         from hypothesis import strategies as st
 
         return st.sampled_from(COMMON_HINTS)
+
+    def hints_for(self, future: RequestFuture) -> Mapping[str, object] | None:
+        """What a request with this future would carry, when a trace's future is known; None for
+        nothing. By default what clients commonly send: `kvoffload.judge.hints.common_hints`."""
+        from kvoffload.judge.hints import common_hints
+
+        return common_hints(future)
 
     def host_events(self) -> SearchStrategy[op.HostEvent] | None:
         """Calls of extra hooks at any time, None if there are none. Each is a `HostEvent`."""

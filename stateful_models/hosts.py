@@ -6,9 +6,13 @@ of these, never makes a call that this host could not make, and says which one i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
 from typing import Final
 
 from attrs import frozen
+
+from kvoffload.vllm.versions import VERSIONS, VLLMVersion, find_version
 
 
 @frozen(kw_only=True)
@@ -30,36 +34,50 @@ class HostProtocol:
     """`touch` with the keys of a request whenever it is scheduled, decoding included."""
 
 
-VLLM_033: Final = HostProtocol(
-    name="vLLM 0.33",
-    tells_misses=True,
-    tells_accesses=True,
-    tells_finish=True,
-    marks=True,
-    clears=True,
-    touches_steps=False,
-)
+def _calls(version: VLLMVersion) -> dict[str, bool]:
+    methods = {method.name for method in version.methods}
+    return {
+        "tells_misses": "on_store_miss" in methods,
+        "tells_accesses": "on_request_access" in methods,
+        "tells_finish": "on_request_finished" in methods,
+        "marks": "mark_evictable" in methods,
+        "clears": "clear" in methods,
+        "touches_steps": version.touches_steps,
+    }
+
+
+def _protocols() -> Iterator[HostProtocol]:
+    """One for all versions in a row that call alike, named by the first and the last of them."""
+    for _, group in groupby(VERSIONS, _calls):
+        alike = list(group)
+        first, last = alike[-1].minors[0], alike[0].name
+        name = f"vLLM {last}" if first == last else f"vLLM {first} to {last}"
+        yield HostProtocol(name=name, **_calls(alike[0]))
+
+
+PROTOCOLS: Final = tuple(_protocols())
+"""All that are known, the newest first."""
+
+
+def protocol_of(version: VLLMVersion) -> HostProtocol:
+    """By which protocol a version calls its policy."""
+    calls = _calls(version)
+    return next(
+        host for host in PROTOCOLS if {name: getattr(host, name) for name in calls} == calls
+    )
+
+
+VLLM_033: Final = protocol_of(find_version("0.33"))
 """The default: `touch` comes from managers with tiers and from the defaults of other hooks only."""
 
-VLLM_030: Final = HostProtocol(
-    name="vLLM 0.24 to 0.30",
-    tells_misses=False,
-    tells_accesses=False,
-    tells_finish=False,
-    marks=True,
-    clears=True,
-    touches_steps=True,
-)
+VLLM_032: Final = protocol_of(find_version("0.32"))
+"""Without `on_request_access`."""
 
-VLLM_023: Final = HostProtocol(
-    name="vLLM before 0.24",
-    tells_misses=False,
-    tells_accesses=False,
-    tells_finish=False,
-    marks=False,
-    clears=False,
-    touches_steps=True,
-)
+VLLM_030: Final = protocol_of(find_version("0.30"))
+"""Touches whenever a request is scheduled, and says nothing of requests."""
 
-PROTOCOLS: Final = (VLLM_033, VLLM_030, VLLM_023)
-"""All that are known, the newest first."""
+VLLM_023: Final = protocol_of(find_version("0.23"))
+"""Without marks."""
+
+VLLM_021: Final = protocol_of(find_version("0.21"))
+"""Without `clear`."""

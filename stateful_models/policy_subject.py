@@ -10,8 +10,10 @@ from types import CodeType
 from typing import Final, Generic, TypeVar
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
+from kvoffload.errors import NotInStandInsError
 from stateful_models import operations as op
 from stateful_models.drivers import Driver, DriverFailedError, authored
+from stateful_models.host_types import HostTypes
 from stateful_models.loading import describe
 from stateful_models.steps import BadAnswerError, Found, Result, Step, Victim, Victims
 from stateful_models.subjects import Contexts
@@ -41,9 +43,9 @@ class PolicySubject(Generic[P]):
     """A policy, called as a manager calls it; the subject keeps the chunks and sets ref_cnt.
 
     Optional hooks may be missing, `insert` may take two arguments and `touch` one: the policy is
-    then called as a host serves such a one. `make_chunk` and `make_hints` make what the policy
-    reads: chunks of a slot, the hints of a request, and the keys of a hook. `watch` is entered
-    around each call.
+    then called as a host serves such a one. What it is handed is of the types of the driver;
+    `make_hints` and `make_keys` make the hints of a request and the keys of a hook. `watch` is
+    entered around each call.
     """
 
     def __init__(
@@ -52,19 +54,18 @@ class PolicySubject(Generic[P]):
         driver: Driver[P] | None = None,
         *,
         advance_clock: Callable[[float], object] | None = None,
-        make_chunk: Callable[[int], ChunkStatus] = ChunkStatus,
         make_hints: Callable[[Mapping[str, object]], dict[str, object]] = dict,
         make_keys: Callable[[Sequence[OffloadKey]], Iterable[OffloadKey]] = list,
         watch: AbstractContextManager[object] | None = None,
     ) -> None:
         self.policy = policy
         self.driver: Driver[P] = _DriverOf(policy) if driver is None else driver
-        self.contexts: Contexts = Contexts(make_hints)
+        types = self.driver.types
+        self.contexts: Contexts = Contexts(make_hints, types)
         self.chunks: dict[OffloadKey, ChunkStatus] = {}
-        self._make_chunk = make_chunk
         self._make_keys = make_keys
-        self._insert_takes_context = _takes(policy.insert, 3)
-        self._touch_takes_context = _takes(policy.touch, 2)
+        self._slot = types.slot
+        self._insert_takes_context, self._touch_takes_context = context_taken(policy, types)
         self._advance_clock = advance_clock
         self._watch: AbstractContextManager[object] = nullcontext() if watch is None else watch
         self._steps = 0
@@ -77,7 +78,8 @@ class PolicySubject(Generic[P]):
         try:
             with self._watch:
                 result = self._call(operation)
-        except (DidNotReturn, KeyboardInterrupt, DriverFailedError):
+        # Nor does a policy err that asks for more of vLLM than is here.
+        except (DidNotReturn, KeyboardInterrupt, DriverFailedError, NotInStandInsError):
             raise
         # A host dies of an exit, and of whatever else, as it does of an exception.
         except BaseException as raised:
@@ -112,7 +114,7 @@ class PolicySubject(Generic[P]):
                 if request is not None:
                     self._tell(self.driver.looked_up, key, found is not None, of(request))
                 if found is not None:
-                    slot: object = getattr(found, "chunk_id", None)
+                    slot: object = getattr(found, self._slot, None)
                     own = found is self.chunks.get(key)
                     return Found(slot if isinstance(slot, int) else -1, own)
             case op.Insert(key, slot, request):
@@ -152,8 +154,12 @@ class PolicySubject(Generic[P]):
                 self._call_host(operation)
         return None
 
+    def make_chunk(self, slot: int) -> ChunkStatus:
+        """The chunk that is inserted for this slot."""
+        return self.driver.types.chunk(slot)
+
     def _insert(self, key: OffloadKey, slot: int, context: ReqContext) -> None:
-        chunk = self.chunks[key] = self._make_chunk(slot)
+        chunk = self.chunks[key] = self.make_chunk(slot)
         arguments = (key, chunk, context)
         self._tell(self.driver.before_insert, *arguments)
         call(self.policy, "insert", arguments[: 3 if self._insert_takes_context else 2])
@@ -185,9 +191,8 @@ class PolicySubject(Generic[P]):
 
     def _call_host(self, operation: op.Operation) -> None:
         match operation:
-            case op.SetPositions(request, positions):
-                for key, end in positions:
-                    self.contexts.of(request).set_offload_key_position(key, end)
+            case op.SetPositions():
+                self.contexts.set_positions(operation)
             case op.NewRequest():
                 context = self.contexts.announce(operation)
                 self._tell(self.driver.request_started, context)
@@ -220,13 +225,23 @@ class PolicySubject(Generic[P]):
         try:
             pairs = list(answer)
             victims = tuple(
-                Victim(key, chunk.chunk_id, chunk is self.chunks.get(key)) for key, chunk in pairs
+                Victim(key, getattr(chunk, self._slot), chunk is self.chunks.get(key))
+                for key, chunk in pairs
             )
         except (TypeError, ValueError, AttributeError) as error:
             raise BadAnswerError(f"{answer!r:.200}: {error}") from error
         for victim in victims:
             self.chunks.pop(victim.key, None)
         return Victims(victims)
+
+
+def context_taken(policy: CachePolicy, types: HostTypes) -> tuple[bool, bool]:
+    """Whether a host of these types passes the request's context to `insert` and to `touch`."""
+    insert, touch = types.insert_takes_context, types.touch_takes_context
+    return (
+        _takes(policy.insert, 3) if insert is None else insert,
+        _takes(policy.touch, 2) if touch is None else touch,
+    )
 
 
 def _innermost(error: BaseException) -> CodeType | None:

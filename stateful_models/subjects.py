@@ -18,6 +18,7 @@ from kvoffload import (
     ScheduleEndContext,
 )
 from stateful_models import operations as op
+from stateful_models.host_types import OWN_TYPES, HostTypes
 from stateful_models.policy_tap import Tap
 from stateful_models.steps import (
     Delivered,
@@ -44,16 +45,19 @@ class Contexts:
     """The request contexts of one host, by request id; `make_hints` copies a client's hints."""
 
     def __init__(
-        self, make_hints: Callable[[Mapping[str, object]], dict[str, object]] = dict
+        self,
+        make_hints: Callable[[Mapping[str, object]], dict[str, object]] = dict,
+        types: HostTypes = OWN_TYPES,
     ) -> None:
         self._make_hints = make_hints
+        self._types = types
         self._contexts: dict[op.RequestId, ReqContext] = {}
 
     def of(self, request: op.RequestId) -> ReqContext:
         """The context of a request, made when it is first needed."""
         context = self._contexts.get(request)
         if context is None:
-            context = self._contexts[request] = ReqContext(request)
+            context = self._contexts[request] = self._types.make_context(request)
         return context
 
     def forget(self, request: op.RequestId) -> None:
@@ -63,10 +67,15 @@ class Contexts:
     def announce(self, operation: op.NewRequest) -> ReqContext:
         """The context of a request that comes with the client's parameters."""
         context = self.of(operation.request)
-        if operation.hints is not None:
-            context.kv_transfer_params = self._make_hints(operation.hints)
-        context.load_tier_filter = operation.load_tier_filter
+        hints = None if operation.hints is None else self._make_hints(operation.hints)
+        self._types.announce(context, hints, operation.load_tier_filter)
         return context
+
+    def set_positions(self, operation: op.SetPositions) -> None:
+        """Tell the context of a request where its keys end."""
+        context = self.of(operation.request)
+        for key, end in operation.positions:
+            self._types.set_position(context, key, end)
 
 
 class ManagerSubject:
@@ -126,9 +135,8 @@ class ManagerSubject:
         match operation:
             case op.NewRequest():
                 return manager.on_new_request(self.contexts.announce(operation))
-            case op.SetPositions(request, positions):
-                for key, end in positions:
-                    of(request).set_offload_key_position(key, end)
+            case op.SetPositions():
+                self.contexts.set_positions(operation)
             case op.Lookup(request, key):
                 return manager.lookup(key, of(request))
             case op.PrepareLoad(request, keys, attempt):

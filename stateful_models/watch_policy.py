@@ -27,6 +27,7 @@ from stateful_models.operations import (
     Clear,
     Evict,
     Get,
+    HostEvent,
     Insert,
     MarkEvictable,
     MarkNonEvictable,
@@ -60,7 +61,8 @@ class WatchedPolicy(CachePolicy):
     Policies to older interfaces are called as `CPUOffloadingManager` calls them. Attributes that
     are no hook are those of the policy inside; calls of extra hooks go through unjudged. A request
     is told (`NewRequest`, with its hints) when its context is first seen, the positions of its
-    keys with its access to them; each key of a bulk form is a step.
+    keys with its access to them; each key of a bulk form is a step. Not `judged`: observers are
+    told, and no invariant is asked but those given.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class WatchedPolicy(CachePolicy):
         keep_last: int = 12,
         observers: Sequence[Observer] = (),
         tally: Tally | None = None,
+        judged: bool = True,
     ) -> None:
         # The constructor of the base class would give it a capacity of its own.
         self.policy = policy
@@ -85,9 +88,10 @@ class WatchedPolicy(CachePolicy):
             num_chunks=capacity if isinstance(capacity, int) else None,
             capabilities=capabilities,
         )
+        usual = policy_invariants(capabilities, setup.num_chunks or 0) if judged else ()
         self._monitor = Monitor(
             setup,
-            [*policy_invariants(capabilities, setup.num_chunks or 0), *invariants],
+            [*usual, *invariants],
             PolicyBooks(),
             keep_last=keep_last,
             observers=observers,
@@ -256,6 +260,12 @@ class WatchedPolicy(CachePolicy):
             self._busy[key] = chunk
         self._pass_on(MarkNonEvictable(key), self._mark_busy, key)
 
+    def note_event(
+        self, name: str, values: Sequence[object] = (), error: BaseException | None = None
+    ) -> None:
+        """The host called an extra hook of the policy, which is not done here, or read a name."""
+        self._tell(HostEvent(name, tuple(values)), None, error)
+
     def _pass_on(
         self, operation: Operation, hook: Callable[..., object], *arguments: object
     ) -> None:
@@ -331,9 +341,11 @@ def slot_of(chunk: object) -> int:
 
 
 def _hints_of(req_context: ReqContext) -> Mapping[str, object] | None:
-    """What the client sent, as it is now."""
-    hints: Mapping[str, object] | None = getattr(req_context, "kv_transfer_params", None)
-    return dict(hints) if isinstance(hints, Mapping) else None
+    """What the client sent, as it is now; vLLM's envelope of hints under the name it has there."""
+    sent: Mapping[str, object] | None = getattr(req_context, "kv_transfer_params", None)
+    hints = dict(sent) if isinstance(sent, Mapping) else None
+    envelope: object = getattr(req_context, "kv_hints", None)
+    return hints if envelope is None else {**(hints or {}), "kv_hints": envelope}
 
 
 def _positions_of(

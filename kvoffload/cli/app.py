@@ -12,6 +12,11 @@ import typer
 
 from kvoffload.cli.explain import HELP as EXPLAIN_HELP
 from kvoffload.cli.explain import explain
+from kvoffload.cli.in_tree import COMMAND as IN_TREE
+from kvoffload.cli.in_tree import HELP as IN_TREE_HELP
+from kvoffload.cli.in_tree import in_tree
+from kvoffload.cli.judge import HELP as JUDGE_HELP
+from kvoffload.cli.judge import judge
 from kvoffload.cli.layout import HELP as LAYOUT_HELP
 from kvoffload.cli.layout import layout
 from kvoffload.cli.problems import (
@@ -25,8 +30,10 @@ from kvoffload.cli.problems import (
     UsageError,
 )
 from kvoffload.cli.replay import HELP, replay
+from kvoffload.cli.synthesize import HELP as SYNTHESIZE_HELP
+from kvoffload.cli.synthesize import write as write_synthetic
 from kvoffload.cli.verify import HELP as VERIFY_HELP
-from kvoffload.cli.verify import verify
+from kvoffload.cli.verify import spelled_out, verify
 from stateful_models.loading import in_one_line
 
 PROGRAM = "kvoffload"
@@ -39,9 +46,12 @@ _app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _app.command(help=VERIFY_HELP)(verify)
+_app.command(help=JUDGE_HELP)(judge)
 _app.command(help=EXPLAIN_HELP)(explain)
 _app.command(help=HELP)(replay)
 _app.command(help=LAYOUT_HELP)(layout)
+_app.command("synthesize", help=SYNTHESIZE_HELP)(write_synthetic)
+_app.command(IN_TREE, help=IN_TREE_HELP)(in_tree)
 
 
 def _show_version(wanted: bool) -> None:
@@ -83,7 +93,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     0: done. 1: a clause is broken, what is on trial raised, or the results cannot be written.
     2: not possible as asked. 130: interrupted. Without arguments it shows the help.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    given = spelled_out(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     command = typer.main.get_command(_app)
     try:
         status: object = command.main(given, prog_name=PROGRAM, standalone_mode=False)

@@ -17,6 +17,7 @@ from kvoffload.cli.results import TO_STDOUT, open_result, print_json
 from kvoffload.cli.screen import open_screen, show_conditions, show_outcomes
 from kvoffload.cli.targets import (
     DEFAULT_MANAGER,
+    REGISTERED,
     Policy,
     find_invariant,
     find_manager,
@@ -66,7 +67,7 @@ def replay(
         typer.Option(
             "--policy",
             metavar="P",
-            help="A registered name (lru, arc), pkg.mod:Class or file.py:Class. Repeatable.",
+            help=f"A registered name ({REGISTERED}), pkg.mod:Class or file.py:Class. Repeatable.",
             show_default=" ".join(POLICIES),
             rich_help_panel=MANAGER,
         ),
@@ -163,8 +164,8 @@ def replay(
             "--format",
             case_sensitive=False,
             metavar="FORMAT",
-            help="mooncake, bailian, oracleGeneral or csv. The first two, JSONL, are told apart "
-            "by their fields; the others have to be named.",
+            help="mooncake, bailian, callLog, oracleGeneral or csv. The first three, JSONL, are "
+            "told apart by their fields; the others have to be named.",
             rich_help_panel=INPUT,
         ),
     ] = None,

@@ -40,7 +40,12 @@ def open_screen(*, stderr: bool) -> Console:
 def show_conditions(console: Console, conditions: Conditions) -> None:
     """Say what is replayed, how, and the best that any cache could do."""
     trace, survey = conditions.trace, conditions.survey
-    if survey.block_tokens is None:
+    if survey.block_tokens is None and survey.requests != survey.blocks:
+        what = (
+            f"{survey.requests:,} requests, {survey.blocks:,} blocks of unknown size, "
+            f"{survey.distinct_blocks:,} distinct"
+        )
+    elif survey.block_tokens is None:
         what = f"{survey.blocks:,} accesses to {survey.distinct_blocks:,} objects"
     else:
         what = (
@@ -52,6 +57,16 @@ def show_conditions(console: Console, conditions: Conditions) -> None:
         ("best", f"a cache that keeps everything hits {survey.max_block_hit_ratio:.4f} of blocks"),
         ("clock", conditions.model.describe()),
     ]
+    if survey.recorded_hits is not None and survey.recorded_blocks:
+        share = survey.recorded_hits / survey.recorded_blocks
+        lines.insert(
+            1,
+            (
+                "recorded",
+                f"the engine reused {share:.4f} of blocks: {survey.recorded_hits:,} of "
+                f"{survey.recorded_blocks:,}",
+            ),
+        )
     if survey.skipped_lines:
         lines.append(("skipped", counted(survey.skipped_lines, "bad line")))
     if conditions.fail_rate:

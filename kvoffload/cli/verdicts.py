@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvoffload.cli.names import PolicyNames
+from kvoffload.cli.portability import show_fallbacks, show_portability
 from kvoffload.cli.problems import counted
 from stateful_models.loading import in_one_line
 from stateful_models.trial.request import Request
@@ -75,6 +76,8 @@ def show_reports(console: Console, reports: Sequence[Report]) -> None:
     """A row for each target, then what is broken, reported and not reached."""
     if not reports:
         return
+    for report in reports:
+        show_fallbacks(console, report)
     first = reports[0]
     console.print(
         Text(
@@ -88,6 +91,7 @@ def show_reports(console: Console, reports: Sequence[Report]) -> None:
         console.print(Text(f"{name} is {target}"), soft_wrap=True)
     for report in reports:
         _show(console, report)
+        show_portability(console, report)
     _show_not_applicable(console, reports)
 
 
@@ -176,7 +180,7 @@ def _show(console: Console, report: Report) -> None:
             cause = f"{clause.follows} (call {clause.follows_at})"
             say(f"{target}: {clause.id} follows from {cause}: {clause.seen}")
         else:
-            _show_broken(console, target, clause)
+            _show_broken(console, report, clause)
     unreached = _of(report, Verdict.NOT_REACHED)
     if unreached:
         say(f"{target}: {Verdict.NOT_REACHED.value}")
@@ -223,7 +227,9 @@ def _by_reason(clauses: Iterable[ClauseVerdict]) -> tuple[str, ...]:
     return tuple(f"  {', '.join(ids)}: {reason}" for reason, ids in found.items())
 
 
-def _show_broken(console: Console, target: str, clause: ClauseVerdict) -> None:
+def _show_broken(console: Console, report: Report, clause: ClauseVerdict) -> None:
+    target = _called(report)
+
     def say(text: str, style: str = "") -> None:
         console.print(Text(text, style=style), soft_wrap=True)
 
@@ -243,7 +249,7 @@ def _show_broken(console: Console, target: str, clause: ClauseVerdict) -> None:
     for line in clause.program:
         say(f"  {line}")
     if clause.consequence:
-        say(f"  vLLM 0.33 then: {clause.consequence}")
+        say(f"  {report.host or 'an engine'} then: {clause.consequence}")
     if clause.also:
         say("  it is broken in another way too:")
         for line in clause.also:

@@ -24,8 +24,10 @@ from kvoffload.cli.problems import (
 )
 from kvoffload.cli.results import TO_STDOUT, ResultFile, open_result, print_json
 from kvoffload.cli.screen import open_screen
-from kvoffload.cli.targets import find_invariant
+from kvoffload.cli.targets import REGISTERED, find_invariant
 from kvoffload.cli.verdicts import narrate_trial, show_reports
+from kvoffload.errors import UnknownVLLMError
+from kvoffload.vllm.versions import find_version
 
 if TYPE_CHECKING:
     from stateful_models.trial.request import Argument, Request
@@ -44,8 +46,13 @@ Examples:
 
   kvoffload verify my_policy.py:MyPolicy --driver my_policy.py:MyDriver --level ci
 
+  kvoffload verify --vllm policy_for_vllm.py:MyPolicy
+
   kvoffload verify --manager my_pkg.manager:MyManager --json verdict.json
+
+  kvoffload verify --vllm-manager --root path/to/vllm-checkout
 """
+VLLM, ANY_VLLM = "--vllm", "any"
 CONTRACT, TARGETS, OUTPUT = "What is judged", "Targets", "Output"
 
 
@@ -69,14 +76,44 @@ def verify(
         list[str] | None,
         typer.Argument(
             metavar="TARGET...",
-            help="A registered name (lru, arc), pkg.mod:Class, file.py:Class, or a factory that "
-            "takes cache_capacity.",
+            help=f"A registered name ({REGISTERED}), pkg.mod:Class, file.py:Class, or a factory "
+            "that takes cache_capacity.",
             show_default=False,
         ),
     ] = None,
     manager: Annotated[
         bool, typer.Option("--manager", help="The targets are managers.", rich_help_panel=TARGETS)
     ] = False,
+    vllm: Annotated[
+        str | None,
+        typer.Option(
+            "--vllm",
+            metavar="[=VERSION]",
+            help="The targets are policies written for vLLM, which need not be here: what they "
+            "import of it is answered by stand-ins of the version that they are recognised as, or "
+            "of the one that is named (--vllm=0.30); with --vllm=installed by vLLM itself.",
+            show_default=False,
+            rich_help_panel=TARGETS,
+        ),
+    ] = None,
+    vllm_manager: Annotated[
+        bool,
+        typer.Option(
+            "--vllm-manager",
+            help="The target is vLLM's own manager, of the vLLM that is installed.",
+            rich_help_panel=TARGETS,
+        ),
+    ] = False,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="With --vllm-manager, that of the vLLM in this folder: a checkout, or an unpacked "
+            "wheel.",
+            show_default=False,
+            rich_help_panel=TARGETS,
+        ),
+    ] = None,
     log: Annotated[
         list[Path] | None,
         typer.Option(
@@ -189,6 +226,15 @@ def verify(
 ) -> None:
     """Put policies, or managers, on trial."""
     targets = target or []
+    if root is not None and not vllm_manager:
+        raise UsageError("--root says where the vLLM of --vllm-manager is")
+    if vllm_manager:
+        if targets or log or vllm is not None:
+            raise UsageError("--vllm-manager is a target, and goes with no other, nor with --log")
+        # What loads and calls it is wanted by few.
+        from stateful_models.vllm.manager_target import manager_target
+
+        targets, manager = [manager_target(root)], True
     if bool(targets) == bool(log):
         raise UsageError("name targets, or logs with --log, and not both")
     if log:
@@ -201,7 +247,9 @@ def verify(
             one.encode()
         except UnicodeEncodeError as error:
             raise UsageError(f"{one!r}: it is no text") from error
-    _need_hypothesis()
+    if vllm is not None and manager:
+        raise UsageError("--vllm is for policies, and the targets are managers")
+    need_hypothesis("verify")
     from stateful_models.contract import Profile
     from stateful_models.trial.request import Request, Task
 
@@ -219,9 +267,10 @@ def verify(
         seed=seed,
         only=tuple(only or ()),
         without=tuple(without or ()),
+        vllm=None if vllm is None else vllm_named(vllm),
         environment=dict(_pair("--env", text) for text in env or ()),
     )
-    grid = list(_grid(arg or ()))
+    grid = list(argument_grid(arg or ()))
     names = ClauseNames(lambda: _own_names(evolve(asked, arguments=grid[0])))
     names.check_globs("--only", asked.only)
     names.check_globs("--without", asked.without)
@@ -236,7 +285,9 @@ def verify(
     from stateful_models.trial.export import export_tests
     from stateful_models.trial.trials import hold_trial
     from stateful_models.trial.verdicts import encode_all
+    from stateful_models.vllm.trial import hold_vllm_trial
 
+    hold = hold_trial if vllm is None else hold_vllm_trial
     reports: list[Report] = []
 
     def deliver() -> None:
@@ -259,7 +310,7 @@ def verify(
                     raise_pending()
                     narrator(engine, share)
 
-                reports.append(hold_trial(request, proceed, raise_pending))
+                reports.append(hold(request, proceed, raise_pending))
         except KeyboardInterrupt:
             if reports:
                 deliver()
@@ -271,6 +322,16 @@ def verify(
     status = exit_status(reports)
     if status:
         raise typer.Exit(status)
+
+
+def spelled_out(arguments: Sequence[str]) -> list[str]:
+    """The command line with a value for each `--vllm` that has none: the next argument is not it.
+
+    The parser knows only options that always have a value, and such that never do.
+    """
+    given = list(arguments)
+    end = given.index("--") if "--" in given else len(given)
+    return [f"{VLLM}={ANY_VLLM}" if each == VLLM else each for each in given[:end]] + given[end:]
 
 
 def judge_logs(paths: Sequence[Path], *, profile: ProfileName, invariants: Sequence[str]) -> None:
@@ -316,25 +377,43 @@ def exit_status(reports: Sequence[Report]) -> int:
     return 0
 
 
-def _need_hypothesis() -> None:
+def vllm_named(name: str) -> str | None:
+    """The version that a value of `--vllm` names, "installed", or None for any.
+
+    Raises UsageError.
+    """
+    from stateful_models.trial.portability import INSTALLED
+
+    if name == ANY_VLLM:
+        return None
+    try:
+        return name if name == INSTALLED else find_version(name).name
+    except UnknownVLLMError as error:
+        raise UsageError(f"{VLLM}={name}: {error}; or {INSTALLED}") from error
+
+
+def need_hypothesis(command: str) -> None:
+    """Raise UsageError where hypothesis is missing, or cannot be imported."""
     try:
         import_module("hypothesis")
     except ModuleNotFoundError as error:
         if error.name == "hypothesis":
-            raise UsageError("verify needs hypothesis: pip install 'kvoffload[verify]'") from error
-        raise _broken_hypothesis(error) from error
+            raise UsageError(
+                f"{command} needs hypothesis: pip install 'kvoffload[verify]'"
+            ) from error
+        raise _broken_hypothesis(command, error) from error
     except KeyboardInterrupt:
         raise
     # What is installed there may be damaged in any way.
     except BaseException as error:
-        raise _broken_hypothesis(error) from error
+        raise _broken_hypothesis(command, error) from error
 
 
-def _broken_hypothesis(error: BaseException) -> UsageError:
+def _broken_hypothesis(command: str, error: BaseException) -> UsageError:
     from stateful_models.loading import describe
 
     return UsageError(
-        f"verify needs hypothesis, which is installed and cannot be imported: {describe(error)}"
+        f"{command} needs hypothesis, which is installed and cannot be imported: {describe(error)}"
     )
 
 
@@ -356,7 +435,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     return name, value
 
 
-def _grid(texts: Sequence[str]) -> Iterator[dict[str, Argument]]:
+def argument_grid(texts: Sequence[str]) -> Iterator[dict[str, Argument]]:
     """Every combination of the values given for each argument."""
     from stateful_models.trial.request import read_argument
 

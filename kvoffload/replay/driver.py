@@ -174,7 +174,8 @@ class Replay:
 
     def _arrive(self, request: TraceRequest) -> None:
         counts = self.counts
-        context = ReqContext(f"request-{counts.requests}")
+        hints = None if request.hints is None else dict(request.hints)
+        context = ReqContext(f"request-{counts.requests}", hints)
         keys = list(map(self._keys.__getitem__, request.blocks))
         policy = self._manager.on_new_request(context).policy
         for key, end in zip(keys, request.block_ends(), strict=False):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
@@ -24,7 +24,9 @@ class TraceRequest:
     `arrival`: seconds since the trace's own zero. `blocks`: one number a block of the prompt, in
     prefix order; equal numbers mean equal blocks after equal prefixes. `block_tokens`: tokens a
     block, and `input_tokens`, `output_tokens`: tokens of prompt and answer; all three are None
-    where the format knows accesses to blocks only.
+    where the format knows accesses to blocks only. `hints`: what the client sent, where that was
+    recorded; None: nothing. `recorded_hits`: how many of the blocks the engine found ready and
+    reused, where it was an engine that recorded.
     """
 
     arrival: float
@@ -33,6 +35,8 @@ class TraceRequest:
     input_tokens: int | None = None
     output_tokens: int | None = None
     chat: ChatTurn | None = None
+    hints: Mapping[str, object] | None = None
+    recorded_hits: int | None = None
 
     def tokens_in(self, num_blocks: int) -> int:
         """Tokens in the first `num_blocks` blocks; 0 where the format has none.

@@ -7,7 +7,7 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
@@ -36,12 +36,19 @@ class Source:
     """
 
     def __init__(
-        self, path: Path, file: BinaryIO, stream: BinaryIO, *, skip_bad: bool = False
+        self,
+        path: Path,
+        file: BinaryIO,
+        stream: BinaryIO,
+        unbuffered: Iterable[bytes],
+        *,
+        skip_bad: bool = False,
     ) -> None:
         self.path = path
         self.skipped: int = 0
         self._file = file
         self._stream = stream
+        self._unbuffered = unbuffered
         self._skip_bad = skip_bad
 
     def refuse(self, place: str, why: str) -> None:
@@ -50,21 +57,30 @@ class Source:
             raise TraceError(f"{self.path}:{place}: {why} ({SKIP_HINT})")
         self.skipped += 1
 
-    def lines(self) -> Iterator[tuple[int, bytes]]:
+    def lines(self, *, may_be_cut: bool = False, ahead: bool = True) -> Iterator[tuple[int, bytes]]:
         """Numbered from 1, without their ends; blank ones are left out.
 
-        Raises TraceError when the compressed stream is damaged; that cannot be skipped.
+        With `may_be_cut`, what comes after the last end of a line is left out too, and a compressed
+        stream may just end, as that of a process that was killed. Not reading `ahead` gives all
+        lines before such an end, and is slower. Raises TraceError when the stream is damaged; that
+        cannot be skipped.
         """
         number = 0
+        # Where a stream just ends, the buffer around it would lose what came before.
+        stream = self._stream if ahead else self._unbuffered
         try:
-            for line in self._stream:
+            for line in stream:
                 number += 1
+                if may_be_cut and not line.endswith(b"\n"):
+                    return
                 if number == 1:
                     line = line.removeprefix(BYTE_ORDER_MARK)
                 line = line.strip()
                 if line:
                     yield number, line
         except DAMAGED as error:
+            if may_be_cut and isinstance(error, EOFError):
+                return
             raise TraceError(f"{self.path}:{number + 1}: cannot read on: {error}") from error
 
     def records(self, size: int) -> Iterator[tuple[int, bytes]]:
@@ -102,21 +118,20 @@ def open_source(path: Path, *, skip_bad: bool = False) -> Source:
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}") from error
     try:
-        stream = _decompressed(path, file)
+        magic = file.read(len(ZSTD_MAGIC))
+        file.seek(0)
+        stream: BinaryIO = file
+        unbuffered: Iterable[bytes] = file
+        if magic.startswith(GZIP_MAGIC):
+            unbuffered = zipped = gzip.GzipFile(fileobj=file)
+            stream = io.BufferedReader(zipped, CHUNK_BYTES)
+        elif magic == ZSTD_MAGIC:
+            zstd = _ZstdStream(file, _zstd_decompressor(path))
+            unbuffered = stream = io.BufferedReader(zstd, CHUNK_BYTES)
     except BaseException:
         file.close()
         raise
-    return Source(path, file, stream, skip_bad=skip_bad)
-
-
-def _decompressed(path: Path, file: BinaryIO) -> BinaryIO:
-    magic = file.read(len(ZSTD_MAGIC))
-    file.seek(0)
-    if magic.startswith(GZIP_MAGIC):
-        return io.BufferedReader(gzip.GzipFile(fileobj=file), CHUNK_BYTES)
-    if magic == ZSTD_MAGIC:
-        return io.BufferedReader(_ZstdStream(file, _zstd_decompressor(path)), CHUNK_BYTES)
-    return file
+    return Source(path, file, stream, unbuffered, skip_bad=skip_bad)
 
 
 class _Frame(Protocol):

@@ -13,6 +13,7 @@ from attrs import frozen
 from kvoffload.errors import TraceError
 from kvoffload.replay.readers import (
     BailianReader,
+    CallLogReader,
     CsvLayout,
     CsvReader,
     MooncakeReader,
@@ -73,6 +74,12 @@ class Trace:
                 return OracleGeneralReader()
             case TraceFormat.CSV:
                 return CsvReader(csv_layout, csv_delimiter)
+            case TraceFormat.CALL_LOG:
+                source = open_source(self.path, skip_bad=self.skip_bad)
+                try:
+                    return CallLogReader.of(source)
+                finally:
+                    source.close()
 
 
 class TraceReading:
@@ -109,7 +116,9 @@ class Survey:
     """What a trace holds, counted in one pass; an infinite cache is judged by it.
 
     `requests` counts accesses where the format has no requests. `tokens` and `block_tokens` are
-    None where it has no tokens. `last_arrival` is in seconds.
+    None where it has no tokens. `last_arrival` is in seconds. `recorded_hits`: how many blocks the
+    engine reused that recorded the trace, of the `recorded_blocks` of requests that finished; None
+    where no engine did.
     """
 
     requests: int
@@ -119,6 +128,8 @@ class Survey:
     tokens: int | None
     last_arrival: float
     skipped_lines: int
+    recorded_hits: int | None = None
+    recorded_blocks: int = 0
 
     @property
     def has_tokens(self) -> bool:
@@ -135,7 +146,8 @@ def survey(trace: Trace) -> Survey:
 
     Raises TraceError for a bad line (unless they are skipped) and for a trace without blocks.
     """
-    requests = blocks = tokens = 0
+    requests = blocks = tokens = recorded_blocks = 0
+    recorded_hits: int | None = None
     last_arrival = 0.0
     seen: set[int] = set()
     with trace.open() as reading:
@@ -145,6 +157,9 @@ def survey(trace: Trace) -> Survey:
             tokens += request.input_tokens or 0
             last_arrival = max(last_arrival, request.arrival)
             seen.update(request.blocks)
+            if request.recorded_hits is not None:
+                recorded_hits = (recorded_hits or 0) + request.recorded_hits
+                recorded_blocks += len(request.blocks)
         skipped = reading.skipped
     if not blocks:
         raise TraceError(f"{trace.path}: nothing to replay, {requests} request(s) without blocks")
@@ -157,4 +172,6 @@ def survey(trace: Trace) -> Survey:
         tokens=None if block_tokens is None else tokens,
         last_arrival=last_arrival,
         skipped_lines=skipped,
+        recorded_hits=recorded_hits,
+        recorded_blocks=recorded_blocks,
     )

@@ -15,3 +15,7 @@ class LogInUseError(KVOffloadError):
 
 class NotLoggableError(KVOffloadError):
     """A step is of a call that no host makes on what is being logged."""
+
+
+class LogFullError(KVOffloadError):
+    """A call log has reached its limit, and ended."""

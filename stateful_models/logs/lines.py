@@ -5,30 +5,26 @@ from __future__ import annotations
 import builtins
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal, TypeAlias, cast
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeAlias, cast
 
 import msgspec
-from attrs import asdict, evolve, frozen
-from typing_extensions import override
+from attrs import asdict, evolve
 
 from kvoffload import errors as own_errors
 from kvoffload.errors import PolicyContractError
+from kvoffload.replay.hints import HintOfType, readable, type_name, value_line, value_of
+from kvoffload.replay.readers.call_log import LOG_VERSION
 from stateful_models import steps
 from stateful_models.capabilities import NONE, Capabilities
-from stateful_models.logs.pseudonyms import Pseudonyms, readable
+from stateful_models.logs.pseudonyms import Pseudonyms
 from stateful_models.monitor import Setup
 from stateful_models.operations import Operation, RequestId
 from stateful_models.steps import NOTHING_VISIBLE, Result, Visible
 
-VERSION: Final = 1
-
 NotFinite: TypeAlias = Literal["nan", "inf", "-inf"]
 Figure: TypeAlias = float | NotFinite
 """JSON has no word for these three."""
-
-DEPTH: Final = 8
-"""How deep hints are written, where their values are."""
 
 _OWN_ERRORS = (own_errors, steps)
 
@@ -37,7 +33,8 @@ class Header(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The first line: what the calls below were made of, and how they were written.
 
     `host` is who made them, in the words of whoever recorded it. `hints`: whether what clients
-    sent was written as it was, or the types alone.
+    sent was written as it was, the types alone, or the fields that are `listed` and nothing of
+    others. `timed`: lines say when they were written.
     """
 
     kvoffload_log: int
@@ -47,8 +44,10 @@ class Header(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     enable_events: bool
     capabilities: dict[str, bool | int | str]
     host: str | None
-    hints: Literal["types", "values"]
+    hints: Literal["types", "values", "listed"]
     salt_id: str
+    listed: tuple[str, ...] = ()
+    timed: bool = False
 
     def setup(self) -> Setup:
         """What was watched. Raises ValueError for capabilities that there are not."""
@@ -61,23 +60,28 @@ class Header(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         )
 
 
-def header_of(setup: Setup, names: Pseudonyms, host: str | None, *, hints: bool) -> Header:
+def header_of(
+    setup: Setup, names: Pseudonyms, host: str | None, *, hints: Hints, timed: bool = False
+) -> Header:
     """The header of a log of this subject."""
+    listed = hints if isinstance(hints, frozenset) else ()
     return Header(
-        kvoffload_log=VERSION,
+        kvoffload_log=LOG_VERSION,
         kind=setup.kind,
         num_chunks=setup.num_chunks,
         store_threshold=setup.store_threshold,
         enable_events=setup.enable_events,
         capabilities=_capabilities_line(setup.capabilities),
         host=host,
-        hints="values" if hints else "types",
+        hints="listed" if isinstance(hints, frozenset) else "values" if hints else "types",
         salt_id=names.salt_id,
+        listed=tuple(sorted(map(readable, listed))),
+        timed=timed,
     )
 
 
 def _capabilities_line(capabilities: Capabilities) -> dict[str, bool | int | str]:
-    # What makes another policy, to compare with, is for engines that make one.
+    # What makes another policy, or a model, to compare with, is code and in no log.
     stated = asdict(capabilities, recurse=False)
     return {
         name: readable(value) if isinstance(value, str) else value
@@ -115,9 +119,11 @@ class Line(
 ):
     """One call. What it returned is in the fields of its own, None too where it raised `error`.
 
-    `generation` and `stale_completions` are what the subject showed of itself afterwards.
+    `generation` and `stale_completions` are what the subject showed of itself afterwards. `time`:
+    seconds from the beginning of the log.
     """
 
+    time: float | None = None
     error: ErrorLine | None = None
     generation: int | None = None
     stale_completions: int | None = None
@@ -137,22 +143,17 @@ class Line(
         return Visible(self.generation, self.stale_completions)
 
 
-@frozen
-class HintOfType:
-    """Stands for a hint of which only the type was written, by its name in JSON."""
-
-    type: str
-
-    @override
-    def __repr__(self) -> str:
-        return f"<{self.type}>"
+Hints: TypeAlias = bool | frozenset[str]
+"""What is written of hints: their values, the types alone, or the fields of these names alone."""
 
 
-def hints_line(hints: Mapping[str, object] | None, *, values: bool) -> dict[str, object] | None:
-    """The hints of a request, or their types."""
+def hints_line(hints: Mapping[str, object] | None, written: Hints) -> dict[str, object] | None:
+    """The hints of a request, as far as they are written."""
     if hints is None:
         return None
-    write = _plain if values else _type_of
+    if isinstance(written, frozenset):
+        hints = {name: value for name, value in hints.items() if name in written}
+    write = value_line if written else type_name
     return {readable(str(name)): write(value) for name, value in hints.items()}
 
 
@@ -162,7 +163,7 @@ def hints_of(line: Mapping[str, object] | None, *, values: bool) -> dict[str, ob
         return None
     if not values:
         return {name: HintOfType(str(type_)) for name, type_ in line.items()}
-    return {name: _value_of(value) for name, value in line.items()}
+    return {name: value_of(value) for name, value in line.items()}
 
 
 def figure_line(value: float) -> Figure:
@@ -222,64 +223,3 @@ def _known_class(name: str) -> type[BaseException] | None:
         ):
             return cls
     return None
-
-
-def _type_of(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case list() | tuple():
-            return "array"
-        case Mapping():
-            return "object"
-        case _:
-            return type(value).__name__
-
-
-# In a line of values, an object with this only name is a value that JSON cannot hold.
-_OF_TYPE = "?"
-_NUMBER = "?number"
-
-
-def _plain(value: object, depth: int = DEPTH) -> object:
-    # Clients send anything, and a line must be written whatever it is.
-    match value:
-        case None | bool():
-            return value
-        case str():
-            return readable(value)
-        case int() | float():
-            exact = isinstance(value, float) and math.isfinite(value)
-            small = isinstance(value, int) and abs(value) < 2**63
-            if exact or small:
-                return value
-            return {_NUMBER: hex(value) if isinstance(value, int) else repr(value)}
-        case list() | tuple() if depth:
-            elements = cast("Sequence[object]", value)
-            return [_plain(element, depth - 1) for element in elements]
-        case Mapping() if depth:
-            entries = cast("Mapping[object, object]", value)
-            return {readable(str(k)): _plain(v, depth - 1) for k, v in entries.items()}
-        case _:
-            return {_OF_TYPE: _type_of(value)}
-
-
-def _value_of(value: object) -> object:
-    if isinstance(value, list):
-        elements = cast("list[object]", value)
-        return [_value_of(element) for element in elements]
-    if not isinstance(value, dict):
-        return value
-    entries = cast("dict[str, object]", value)
-    if entries.keys() == {_OF_TYPE}:
-        return HintOfType(str(entries[_OF_TYPE]))
-    if entries.keys() == {_NUMBER}:
-        text = str(entries[_NUMBER])
-        return int(text, 16) if "x" in text else float(text)
-    return {name: _value_of(each) for name, each in entries.items()}

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 from typing_extensions import override
 
+from kvoffload.replay.hints import HintOfType, value_of
 from stateful_models import operations as op
 from stateful_models.logs.lines import Line, hints_of
 from stateful_models.logs.pseudonyms import key_of, keys_of
@@ -185,6 +186,37 @@ class SetRefCountLine(Line, tag="set_ref_cnt"):
         return op.SetRefCount(key_of(self.key), self.ref_cnt)
 
 
+class ArgumentLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """An argument of an extra hook: a key, several, a request, its `value`, or its type alone."""
+
+    key: str | None = None
+    keys: list[str] | None = None
+    request: str | None = None
+    value: object = msgspec.UNSET
+    type: str = ""
+
+    def argument(self) -> object:
+        """What stands for it. Raises ValueError for what is no key."""
+        if self.key is not None:
+            return key_of(self.key)
+        if self.keys is not None:
+            return keys_of(self.keys)
+        if self.request is not None:
+            return self.request
+        return HintOfType(self.type) if self.value is msgspec.UNSET else value_of(self.value)
+
+
+class HostEventLine(Line, tag="host_event"):
+    """An extra hook that the host called, or an attribute that it read: then without arguments."""
+
+    name: str
+    arguments: list[ArgumentLine] | None = None
+
+    @override
+    def operation(self) -> op.HostEvent:
+        return op.HostEvent(self.name, tuple(line.argument() for line in self.arguments or ()))
+
+
 class ClearLine(Line, tag="clear"):
     """`clear`."""
 
@@ -207,5 +239,6 @@ PolicyLine: TypeAlias = (
     | MarkEvictableLine
     | MarkNonEvictableLine
     | SetRefCountLine
+    | HostEventLine
     | ClearLine
 )

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from kvoffload.errors import InvalidValueError
 from kvoffload.keys import GROUP_BYTES, MIN_KEY_BYTES, OffloadKey
+from kvoffload.replay.hints import readable
 from stateful_models.operations import RequestId, key_text
 
 Hex: TypeAlias = str
@@ -22,6 +23,8 @@ SALT_BYTES: Final = (8, blake2b.MAX_KEY_SIZE)
 """The shortest and the longest salt."""
 KEY_BYTES: Final = 12
 REQUEST_BYTES: Final = 8
+KNOWN_NAMES: Final = 1 << 16
+"""So many names of keys are remembered."""
 TEXT_LENGTH: Final = 300
 """How much of the text of an exception is kept."""
 NO_KEY: Final = "?"
@@ -35,6 +38,8 @@ class Pseudonyms:
 
     def __init__(self, salt: bytes) -> None:
         self._salt = _checked(salt)
+        # A key comes up in many lines of its request, and hashing is most of the work of a line.
+        self._names: dict[bytes, str] = {}
 
     @property
     def salt_id(self) -> str:
@@ -46,9 +51,19 @@ class Pseudonyms:
 
         What is shorter than a key stays so; of what is not bytes, the type is told too.
         """
+        if type(key) is bytes:
+            name = self._names.get(key)
+            if name is None:
+                if len(self._names) >= KNOWN_NAMES:
+                    self._names.clear()
+                name = self._names[key] = self._name_of(key)
+            return name
         if not isinstance(key, bytes):
             digest = self._digest(repr(key).encode(errors="backslashreplace"), b"key", KEY_BYTES)
             return f"{NO_KEY}{type(key).__name__}:{digest.hex()}"
+        return self._name_of(key)
+
+    def _name_of(self, key: bytes) -> str:
         if len(key) < MIN_KEY_BYTES:
             return self._digest(key, b"key", KEY_BYTES)[: len(key)].hex()
         block_hash, group = key[:-GROUP_BYTES], key[-GROUP_BYTES:]
@@ -101,11 +116,6 @@ def _checked(salt: object) -> bytes:
         return salt
     # Not the salt itself: what is raised may be written down anywhere.
     raise InvalidValueError("salt", type(salt), f"{least} to {most} bytes")
-
-
-def readable(text: str) -> str:
-    """The text without what UTF-8 cannot hold: half characters, which a client can send."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 def key_of(name: str) -> OffloadKey:

@@ -12,8 +12,9 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from kvoffload.replay.readers.call_log import READABLE_LOGS
 from stateful_models.logs.errors import LogError
-from stateful_models.logs.lines import VERSION, Header, error_of
+from stateful_models.logs.lines import Header, error_of
 from stateful_models.logs.manager_lines import ManagerCall, ManagerLine, told_of
 from stateful_models.logs.policy_lines import PolicyLine
 from stateful_models.monitor import Setup
@@ -33,9 +34,10 @@ class _Version(msgspec.Struct):
 class LogReader:
     """The steps of the log at `path`, read once, in order.
 
-    `setup` is what was watched, `header` all that the first line says. After the last step, `cut`
-    says whether the log ends in the middle of a line or of a compressed stream, as that of a
-    process that was killed does: what came then is not known.
+    `setup` is what was watched, `header` all that the first line says. After each step, `time` is
+    when it was over, in seconds from the beginning of the log, None where the log does not say.
+    After the last step, `cut` says whether the log ends in the middle of a line or of a compressed
+    stream, as that of a process that was killed does: what came then is not known.
 
     Raises LogError for what is no log, is of another version, or cannot be read, with the line.
     """
@@ -44,6 +46,7 @@ class LogReader:
         self.path: Path = Path(path)
         self.cut: bool = False
         self.steps: int = 0
+        self.time: float | None = None
         try:
             self._file: BinaryIO = self.path.open("rb")
         except OSError as error:
@@ -94,6 +97,7 @@ class LogReader:
                 step = _step_of(self.steps, line)
             except SENSELESS as error:
                 raise LogError(f"{self.path}:{number}: {error}") from error
+            self.time = line.time
             yield step
 
     def _read_header(self) -> Header:
@@ -102,11 +106,12 @@ class LogReader:
             raise LogError(f"{self.path}:1: the log ends before its header does")
         try:
             version = msgspec.json.decode(text, type=_Version).kvoffload_log
-            if version == VERSION:
+            if version in READABLE_LOGS:
                 return msgspec.json.decode(text, type=Header)
         except UNREADABLE as error:
             raise LogError(f"{self.path}:1: no header of a call log: {error}") from error
-        raise LogError(f"{self.path}:1: the log is of version {version}; this is read: {VERSION}")
+        read = " and ".join(map(str, READABLE_LOGS))
+        raise LogError(f"{self.path}:1: the log is of version {version}; these are read: {read}")
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Numbered from 1, with their ends."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import get_args
+from collections.abc import Collection, Iterable, Set
+from functools import partial
+from typing import TypeGuard, cast, get_args
 
-from kvoffload import Locality, LookupResult, Medium, OffloadingEvent
+from kvoffload import Locality, LookupResult, Medium, OffloadingEvent, OffloadKey
+from kvoffload.keys import MIN_KEY_BYTES
+from kvoffload.replay.hints import readable, type_name, value_line
 from stateful_models import operations as op
-from stateful_models.logs.lines import figure_line, hints_line
+from stateful_models.logs.lines import Hints, figure_line, hints_line
 from stateful_models.logs.manager_lines import (
     Answer,
     CompleteLoadLine,
@@ -30,10 +33,12 @@ from stateful_models.logs.manager_lines import (
     TouchLine,
 )
 from stateful_models.logs.policy_lines import (
+    ArgumentLine,
     ClearLine,
     EvictLine,
     FoundLine,
     GetLine,
+    HostEventLine,
     InsertLine,
     MarkEvictableLine,
     MarkNonEvictableLine,
@@ -48,14 +53,14 @@ from stateful_models.logs.policy_lines import (
     TouchKeysLine,
     VictimLine,
 )
-from stateful_models.logs.pseudonyms import Pseudonyms, readable
+from stateful_models.logs.pseudonyms import Pseudonyms
 from stateful_models.steps import Delivered, Found, Loaded, Reported, Result, Step, Stored, Victims
 
 _LEVELS: dict[str, Level] = {level: level for level in get_args(Level)}
 _ANSWERS: dict[LookupResult, Answer] = {LookupResult[name]: name for name in get_args(Answer)}
 
 
-def manager_line(step: Step, names: Pseudonyms, *, hints: bool) -> ManagerCall | None:
+def manager_line(step: Step, names: Pseudonyms, *, hints: Hints) -> ManagerCall | None:
     """The call of a step as a line; None for what is no call of a manager."""
     match step.operation:
         case op.Lookup(request, key) as lookup:
@@ -148,13 +153,13 @@ def _plain_line(step: Step, names: Pseudonyms) -> ManagerCall | None:
 
 
 def _new_request_line(
-    operation: op.NewRequest, result: Result, names: Pseudonyms, *, hints: bool
+    operation: op.NewRequest, result: Result, names: Pseudonyms, *, hints: Hints
 ) -> NewRequestLine:
     line = NewRequestLine(
         request=names.request(operation.request),
         context=operation.context,
-        hints=hints_line(operation.hints, values=hints),
-        hint_values=hints,
+        hints=hints_line(operation.hints, hints),
+        hint_values=bool(hints),
     )
     # Others answer with enumerations of their own.
     policy: object = getattr(result, "policy", None)
@@ -199,9 +204,12 @@ def _listed(slots: Iterable[int] | None) -> list[int] | None:
     return None if slots is None else list(slots)
 
 
-def policy_line(step: Step, names: Pseudonyms, *, hints: bool) -> PolicyLine | None:
+def policy_line(step: Step, names: Pseudonyms, *, hints: Hints) -> PolicyLine | None:
     """The call of a step as a line; None for what is no call of a policy."""
     match step.operation:
+        # The most frequent first.
+        case op.Get(key):
+            return GetLine(key=names.key(key), found=_found_line(step.result))
         case op.Insert(key, slot, request):
             return InsertLine(request=names.request(request), key=names.key(key), slot=slot)
         case op.MarkEvictable(key):
@@ -210,8 +218,6 @@ def policy_line(step: Step, names: Pseudonyms, *, hints: bool) -> PolicyLine | N
             return MarkNonEvictableLine(key=names.key(key))
         case op.SetRefCount(key, ref_cnt):
             return SetRefCountLine(key=names.key(key), ref_cnt=ref_cnt)
-        case op.Get(key):
-            return GetLine(key=names.key(key), found=_found_line(step.result))
         case op.Remove(key):
             return RemoveLine(key=names.key(key))
         case op.TouchKeys(request, keys):
@@ -233,13 +239,16 @@ def policy_line(step: Step, names: Pseudonyms, *, hints: bool) -> PolicyLine | N
                 insertion_only=names.key_set(inserted),
                 reused=names.key_set(reused),
             )
+        case op.HostEvent(name, values):
+            write = partial(_argument_line, names=names, hints=hints)
+            return HostEventLine(name=readable(name), arguments=list(map(write, values)) or None)
         case op.Clear():
             return ClearLine()
         case op.NewRequest(request, sent):
             return RequestSeenLine(
                 request=names.request(request),
-                hints=hints_line(sent, values=hints),
-                hint_values=hints,
+                hints=hints_line(sent, hints),
+                hint_values=bool(hints),
             )
         case op.SetPositions(request, positions):
             return SetPositionsLine(
@@ -248,6 +257,36 @@ def policy_line(step: Step, names: Pseudonyms, *, hints: bool) -> PolicyLine | N
             )
         case _:
             return None
+
+
+def _argument_line(value: object, names: Pseudonyms, hints: Hints) -> ArgumentLine:
+    # Whoever has extra hooks passes anything; keys and requests are told from it by their looks.
+    if _is_key(value):
+        return ArgumentLine(key=names.key(value))
+    if (keys := _keys_in(value)) is not None:
+        ordered = not isinstance(value, Set)
+        return ArgumentLine(keys=names.keys(keys) if ordered else list(names.key_set(keys)))
+    request: object = getattr(value, "req_id", None)
+    if isinstance(request, str):
+        return ArgumentLine(request=names.request(request))
+    if hints is True:
+        return ArgumentLine(value=value_line(value))
+    return ArgumentLine(type=type_name(value))
+
+
+def _is_key(value: object) -> TypeGuard[OffloadKey]:
+    return isinstance(value, bytes) and len(value) >= MIN_KEY_BYTES
+
+
+def _keys_in(value: object) -> list[OffloadKey] | None:
+    """The keys that a value consists of; None if it has none, or other things too."""
+    match value:
+        case list() | tuple() | Set():
+            elements = cast("Collection[object]", value)
+        case _:
+            return None
+    keys = [each for each in elements if _is_key(each)]
+    return keys if len(keys) == len(elements) else None
 
 
 def _found_line(result: Result) -> FoundLine | None:

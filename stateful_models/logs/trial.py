@@ -35,6 +35,7 @@ class LogReport:
     made the calls, as far as the log says. `cut`: the log ends in the middle of a line, and what
     came after `steps` is not known. `hints_are_types`: requests had hints, and the log has only
     their types, so that an invariant that reads hints has judged nothing of the kind.
+    `hints_listed`: the log has these fields of hints alone; None: it has all or types.
     """
 
     path: Path
@@ -47,11 +48,12 @@ class LogReport:
     num_violations: int
     cut: bool
     hints_are_types: bool = False
+    hints_listed: tuple[str, ...] | None = None
 
     @property
     def convictions(self) -> tuple[Violation, ...]:
         """The violations that convict under the profile; those of clauses of one's own do."""
-        return tuple(found for found in self.violations if _convicts(found, self.profile))
+        return tuple(found for found in self.violations if convicts(found, self.profile))
 
     @override
     def __str__(self) -> str:
@@ -69,6 +71,9 @@ class LogReport:
             lines.append(f"the log is cut off: what came after step {self.steps:,} is not known")
         if self.hints_are_types:
             lines.append("hints are types: an invariant that reads hints cannot judge them")
+        if self.hints_listed is not None:
+            fields = ", ".join(self.hints_listed) or "none"
+            lines.append(f"of hints, the log has these fields: {fields}")
         for first in _firsts(self.violations):
             reported = "" if first.clause in convicting else "(reported only) "
             lines += ["", f"{reported}{first}"]
@@ -109,9 +114,12 @@ def judge_log(
 
 
 def _judged(reader: LogReader, monitor: Monitor[BooksT], profile: Profile) -> LogReport:
-    hinted = False
+    hinted, listed = False, reader.header.hints == "listed"
     for step in reader:
-        hinted = hinted or (isinstance(step.operation, NewRequest) and bool(step.operation.hints))
+        if isinstance(step.operation, NewRequest):
+            # Of those that are not listed nothing is left but that there were some.
+            sent = step.operation.hints
+            hinted = hinted or (sent is not None if listed else bool(sent))
         monitor.tell(step.operation, step.result, step.error, step.visible, step.told)
     tally = monitor.tally
     return LogReport(
@@ -125,10 +133,12 @@ def _judged(reader: LogReader, monitor: Monitor[BooksT], profile: Profile) -> Lo
         num_violations=tally.num_violations,
         cut=reader.cut,
         hints_are_types=hinted and reader.header.hints == "types",
+        hints_listed=reader.header.listed if hinted and listed else None,
     )
 
 
-def _convicts(found: Violation, profile: Profile) -> bool:
+def convicts(found: Violation, profile: Profile) -> bool:
+    """Whether a violation convicts under the profile; one of a clause of one's own does."""
     if found.raised:
         return False
     clause = CLAUSES.get(found.clause)

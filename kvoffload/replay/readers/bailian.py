@@ -37,7 +37,7 @@ class BailianReader(TraceReader):
     `output_length`, `hash_ids` (16 tokens each)."""
 
     format: ClassVar[TraceFormat] = TraceFormat.BAILIAN
-    block_tokens: ClassVar[int | None] = 16
+    block_tokens: int | None = 16
 
     @override
     def read(self, source: Source) -> Iterator[TraceRequest]:

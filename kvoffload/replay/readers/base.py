@@ -21,18 +21,19 @@ class TraceFormat(Enum):
     BAILIAN = "bailian"
     ORACLE_GENERAL = "oracleGeneral"
     CSV = "csv"
+    CALL_LOG = "callLog"
 
 
 class TraceReader(ABC):
     """Turns one source into requests, a request at a time.
 
-    `block_tokens` is the format's own block size, None where it knows no tokens; such a format
-    has accesses to blocks rather than requests, and figures of requests and tokens are then
-    unknown.
+    `block_tokens` is the block size of the format, or of the trace, None where no tokens are
+    known; most such formats have accesses to blocks rather than requests, and figures of requests
+    and tokens are then unknown.
     """
 
     format: ClassVar[TraceFormat]
-    block_tokens: ClassVar[int | None]
+    block_tokens: int | None
 
     @abstractmethod
     def read(self, source: Source) -> Iterator[TraceRequest]:

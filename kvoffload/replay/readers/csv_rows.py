@@ -57,7 +57,7 @@ class CsvReader(TraceReader):
     """
 
     format: ClassVar[TraceFormat] = TraceFormat.CSV
-    block_tokens: ClassVar[int | None] = None
+    block_tokens: int | None = None
 
     def __init__(self, layout: CsvLayout | None = None, delimiter: str = ",") -> None:
         if len(delimiter) != 1 or delimiter in '"\r\n':

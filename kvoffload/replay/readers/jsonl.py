@@ -23,6 +23,7 @@ class _Fields(msgspec.Struct):
     hash_ids: object = msgspec.UNSET
     timestamp: object = msgspec.UNSET
     chat_id: object = msgspec.UNSET
+    kvoffload_log: object = msgspec.UNSET
 
 
 _FIELDS_DECODER = msgspec.json.Decoder(_Fields)
@@ -34,16 +35,21 @@ def detect(source: Source) -> TraceFormat:
     Raises TraceError when no line is.
     """
     why = "the file has no lines"
-    for number, line in source.lines():
+    for number, line in source.lines(ahead=False):
         try:
             fields = _FIELDS_DECODER.decode(line)
         except UNREADABLE as error:
             why = f"the JSON of this line is no object: {error}"
         else:
+            if fields.kvoffload_log is not msgspec.UNSET:
+                return TraceFormat.CALL_LOG
             if fields.hash_ids is not msgspec.UNSET and fields.timestamp is not msgspec.UNSET:
                 chat = fields.chat_id is not msgspec.UNSET
                 return TraceFormat.BAILIAN if chat else TraceFormat.MOONCAKE
-            why = "neither a Mooncake nor a Qwen-Bailian request (no hash_ids or no timestamp)"
+            why = (
+                "neither a Mooncake nor a Qwen-Bailian request (no hash_ids or no timestamp), "
+                "nor the header of a call log"
+            )
         source.refuse(str(number), f"{why}; oracleGeneral and csv are read when --format says so")
     raise TraceError(f"{source.path}: no request found: {why}")
 

@@ -27,7 +27,7 @@ class MooncakeReader(TraceReader):
     """`timestamp` (ms), `input_length`, `output_length`, `hash_ids` (512 tokens each)."""
 
     format: ClassVar[TraceFormat] = TraceFormat.MOONCAKE
-    block_tokens: ClassVar[int | None] = 512
+    block_tokens: int | None = 512
 
     @override
     def read(self, source: Source) -> Iterator[TraceRequest]:

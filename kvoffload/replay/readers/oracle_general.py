@@ -22,7 +22,7 @@ class OracleGeneralReader(TraceReader):
     """
 
     format: ClassVar[TraceFormat] = TraceFormat.ORACLE_GENERAL
-    block_tokens: ClassVar[int | None] = None
+    block_tokens: int | None = None
 
     @override
     def read(self, source: Source) -> Iterator[TraceRequest]:

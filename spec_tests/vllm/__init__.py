@@ -1,0 +1,1 @@
+"""Tests of the bridge to vLLM that need no vLLM."""
