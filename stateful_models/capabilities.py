@@ -7,6 +7,7 @@ attribute `capabilities`, or its driver does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from attrs import evolve, frozen
@@ -14,6 +15,11 @@ from attrs import evolve, frozen
 from kvoffload import CachePolicy
 from kvoffload.errors import InvalidValueError
 from kvoffload.validation import require_bool, require_int
+from stateful_models.models.policy import PolicyModel
+from stateful_models.models.s3fifo import S3FIFOModel
+from stateful_models.models.sieve import SIEVEModel
+from stateful_models.models.slru import SLRUModel
+from stateful_models.models.wtinylfu import WTinyLFUModel
 
 _YES_OR_NO: Final = (
     "lru",
@@ -52,6 +58,8 @@ class Capabilities:
     """How many keys it holds at most, residents and others, for each chunk of capacity (POL-4)."""
     without_hints: Callable[[int], CachePolicy] | None = None
     """What makes the policy of a given capacity that this one equals where no request has hints."""
+    model: Callable[[int], PolicyModel] | None = None
+    """What makes the model of a given capacity that predicts its victims, to the key."""
 
     def __attrs_post_init__(self) -> None:
         for name in ("may_refuse", "may_evict_more"):
@@ -61,8 +69,10 @@ class Capabilities:
         for name in _YES_OR_NO:
             require_bool(name, getattr(self, name))
         require_int("growth", self.growth, 0)
-        if self.without_hints is not None and not callable(self.without_hints):
-            raise InvalidValueError("without_hints", self.without_hints, "callable, or None")
+        for name in ("without_hints", "model"):
+            maker: object = getattr(self, name)
+            if maker is not None and not callable(maker):
+                raise InvalidValueError(name, maker, "callable, or None")
 
     @property
     def bound(self) -> str:
@@ -76,18 +86,22 @@ SPARE_KEYS: Final = 64
 NONE: Final = Capabilities()
 """Nothing promised, nothing declined."""
 
+_OF_ALL: Final = Capabilities(cost=True, release_order=True)
+_OF_MOST: Final = evolve(_OF_ALL, fresh_reinsertion=True, key_blind=True)
+
 BUILT_IN: Final = {
-    "lru": Capabilities(
-        lru=True,
-        tail_first=True,
-        cost=True,
-        release_order=True,
-        fresh_reinsertion=True,
-        key_blind=True,
-    ),
-    "arc": Capabilities(
-        arc=True, cost=True, release_order=True, fresh_reinsertion=True, key_blind=True
-    ),
+    "lru": evolve(_OF_MOST, lru=True, tail_first=True),
+    "arc": evolve(_OF_MOST, arc=True),
+    "sieve": evolve(_OF_MOST, model=SIEVEModel),
+    "sieve-tail": evolve(_OF_MOST, model=partial(SIEVEModel, tail_first=True)),
+    "s3fifo": evolve(_OF_MOST, model=S3FIFOModel),
+    "s3fifo-tail": evolve(_OF_MOST, model=partial(S3FIFOModel, tail_first=True)),
+    # A sketch hashes the bytes of keys; and a store moves on what the window cannot hold, whether
+    # it fails or not.
+    "wtinylfu": evolve(_OF_ALL, model=WTinyLFUModel),
+    "wtinylfu-tail": evolve(_OF_ALL, model=partial(WTinyLFUModel, tail_first=True)),
+    "slru": evolve(_OF_MOST, model=SLRUModel),
+    "slru-tail": evolve(_OF_MOST, model=partial(SLRUModel, tail_first=True)),
 }
 """What the policies of this project claim, by their registered names."""
 

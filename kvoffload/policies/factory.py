@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from kvoffload.errors import DuplicatePolicyError, NotAPolicyError, UnknownPolicyError
 from kvoffload.policies.base import CachePolicy
@@ -91,5 +91,19 @@ def _load(module_path: str, class_name: str) -> object:
     return loaded
 
 
-CachePolicyFactory.register_cache_policy("lru", "kvoffload.policies.lru", "LRUCachePolicy")
-CachePolicyFactory.register_cache_policy("arc", "kvoffload.policies.arc", "ARCCachePolicy")
+_BUILT_IN: Final = (
+    ("lru", "lru", "LRUCachePolicy"),
+    ("arc", "arc", "ARCCachePolicy"),
+    ("sieve", "sieve", "SIEVECachePolicy"),
+    ("sieve-tail", "sieve", "SIEVETailCachePolicy"),
+    ("s3fifo", "s3fifo", "S3FIFOCachePolicy"),
+    ("s3fifo-tail", "s3fifo", "S3FIFOTailCachePolicy"),
+    ("wtinylfu", "wtinylfu", "WTinyLFUCachePolicy"),
+    ("wtinylfu-tail", "wtinylfu", "WTinyLFUTailCachePolicy"),
+    ("slru", "slru", "SLRUCachePolicy"),
+    ("slru-tail", "slru", "SLRUTailCachePolicy"),
+)
+"""Name, module of this package, class."""
+
+for _name, _module, _class in _BUILT_IN:
+    CachePolicyFactory.register_cache_policy(_name, f"kvoffload.policies.{_module}", _class)

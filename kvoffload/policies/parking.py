@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Set
+from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final, Generic, Protocol, TypeAlias
+
+from typing_extensions import TypeVar
 
 from kvoffload.errors import InvariantError
 from kvoffload.keys import OffloadKey
@@ -52,18 +55,33 @@ class Node:
 NOWHERE: Final = Node.__new__(Node)
 
 
-class Parking:
+class Parkable(Protocol):
+    """What a parking asks of a node. Nodes are told by their identity."""
+
+    key: OffloadKey
+    chunk: ChunkStatus
+
+
+N = TypeVar("N", bound=Parkable, default=Node)
+
+# The heap of a parking may hold this many stale entries before it is made anew.
+STALE_FLOOR: Final = 8
+
+
+class Parking(Generic[N]):
     """Parked nodes by place. Those returned can be taken; the others wait for `release`."""
 
     def __init__(self) -> None:
-        self._places: dict[Node, Place] = {}
+        self._places: dict[N, Place] = {}
         self._returned: list[Place] = []
-        self._returned_nodes: dict[Place, Node] = {}
+        self._returned_nodes: dict[Place, N] = {}
+        # All that are parked, and stale entries; kept from when somebody first asks for it.
+        self._heap: list[tuple[Place, N]] | None = None
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[N]:
         return iter(self._places)
 
     @property
@@ -71,19 +89,28 @@ class Parking:
         """How many can be taken."""
         return len(self._returned)
 
-    def park(self, node: Node, place: Place) -> None:
+    def park(self, node: N, place: Place) -> None:
         """`node` was met at `place`; if it is idle it can be taken again at once."""
-        self._places[node] = place
+        self.park_pinned(node, place)
         if node.chunk.ref_cnt == 0:
             self._file(node, place)
 
-    def release(self, node: Node) -> None:
+    def park_pinned(self, node: N, place: Place) -> None:
+        """`node`, which is known to be pinned or pending, was met at `place`."""
+        self._places[node] = place
+        if self._heap is not None:
+            if len(self._heap) > 2 * len(self._places) + STALE_FLOOR:
+                self._heap = None
+            else:
+                heappush(self._heap, (place, node))
+
+    def release(self, node: N) -> None:
         """The chunk became idle: if it is parked, it can be taken."""
         place = self._places.get(node)
         if place is not None and place not in self._returned_nodes:
             self._file(node, place)
 
-    def remove(self, node: Node) -> None:
+    def remove(self, node: N) -> None:
         """The node is parked no more, if it was."""
         place = self._places.pop(node, None)
         if place is not None and self._returned_nodes.pop(place, None) is not None:
@@ -91,13 +118,13 @@ class Parking:
 
     def take(
         self, n: int, protected: Set[OffloadKey], skip: int = 0
-    ) -> tuple[list[tuple[Node, Place]], int]:
+    ) -> tuple[list[tuple[N, Place]], int]:
         """Remove up to `n` idle, unprotected nodes, the first places first.
 
         Answers how many of those that can be taken, counted from the first, are now known to be
         protected: given as `skip`, another call for the same `protected` passes over them.
         """
-        taken: list[tuple[Node, Place]] = []
+        taken: list[tuple[N, Place]] = []
         kept: list[Place] = []
         met = skip
         for place in islice(self._returned, skip, None):
@@ -117,10 +144,32 @@ class Parking:
         self._returned[skip:met] = kept
         return taken, skip + len(kept)
 
+    def take_between(self, low: Place, high: Place | None) -> N | None:
+        """Remove the first of those that can be taken whose place is in [low, high), if any is."""
+        index = bisect_left(self._returned, low)
+        if index == len(self._returned) or (high is not None and self._returned[index] >= high):
+            return None
+        node = self._returned_nodes[self._returned[index]]
+        self.remove(node)
+        return node
+
+    def first(self) -> N | None:
+        """The parked node whose place is the first, whether it can be taken or not."""
+        if not self._places:
+            return None
+        heap = self._heap
+        if heap is None:
+            heap = self._heap = [(place, node) for node, place in self._places.items()]
+            heapify(heap)
+        while self._places.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][1]
+
     def clear(self) -> None:
         self._places.clear()
         self._returned.clear()
         self._returned_nodes.clear()
+        self._heap = None
 
     def check(self) -> None:
         """Raise InvariantError unless the returned ones are parked, in order."""
@@ -132,6 +181,6 @@ class Parking:
                 f"returned {self._returned}"
             )
 
-    def _file(self, node: Node, place: Place) -> None:
+    def _file(self, node: N, place: Place) -> None:
         self._returned_nodes[place] = node
         insort(self._returned, place)

@@ -1,4 +1,4 @@
-"""Orders that are claimed: LRU's and ARC's to the key, or only that the tail goes first."""
+"""Orders that are claimed: LRU's, ARC's or a model's to the key, or that the tail goes first."""
 
 from __future__ import annotations
 
@@ -125,6 +125,26 @@ def _legal(evict: op.Evict, given: Sequence[OffloadKey], books: PolicyBooks) -> 
     return len(given) == len(set(given)) == evict.count and all(
         books.ref_cnt.get(key) == 0 and key not in evict.protected for key in given
     )
+
+
+class ModelOrder(VictimOrder):
+    """Victims are those of the model that it names, in the model's order."""
+
+    clauses: ClassVar[tuple[str, ...]] = ("its model",)
+
+    @override
+    def before(self, evict: op.Evict) -> set[str]:
+        return set(self.clauses)
+
+    @override
+    def clause(
+        self,
+        evict: op.Evict,
+        expected: Sequence[OffloadKey],
+        given: Sequence[OffloadKey],
+        place: int,
+    ) -> tuple[str, str]:
+        return self.clauses[0], ""
 
 
 class LRUOrder(VictimOrder):
@@ -357,6 +377,8 @@ def order_invariants(
         invariants.append(LRUOrder(capacity, host))
     if capabilities.arc:
         invariants.append(ARCOrder(capacity, host))
+    if capabilities.model is not None:
+        invariants.append(ModelOrder(capabilities.model(capacity), host))
     if capabilities.tail_first and not capabilities.lru and host.tells_finish:
         invariants.append(TailFirst())
     return invariants

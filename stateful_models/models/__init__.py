@@ -6,6 +6,10 @@ from stateful_models.models.lru import LRUModel
 from stateful_models.models.manager import ManagerModel
 from stateful_models.models.oracle import PolicyOracle
 from stateful_models.models.policy import PolicyModel, prefix_order
+from stateful_models.models.s3fifo import S3FIFOModel
+from stateful_models.models.sieve import SIEVEModel
+from stateful_models.models.slru import SLRUModel
+from stateful_models.models.wtinylfu import WTinyLFUModel
 
 __all__ = [
     "ARCModel",
@@ -15,6 +19,10 @@ __all__ = [
     "PolicyOracle",
     "Prediction",
     "Raises",
+    "S3FIFOModel",
+    "SIEVEModel",
+    "SLRUModel",
+    "WTinyLFUModel",
     "difference",
     "prefix_order",
 ]

@@ -1,0 +1,96 @@
+"""Machines of the policies that name a model in their capabilities: each against its own."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kvoffload import CachePolicy
+from stateful_models.capabilities import BUILT_IN
+from stateful_models.drivers import registered
+from stateful_models.machines.policy import PolicyMachine
+from stateful_models.models import PolicyModel, S3FIFOModel, SIEVEModel, SLRUModel, WTinyLFUModel
+from stateful_models.models.uses import UseModel
+
+
+class ModelledMachine(PolicyMachine[CachePolicy]):
+    """The registered policy `policy`, each answer held against the model that it names."""
+
+    policy: ClassVar[str] = "sieve"
+    SITUATIONS: ClassVar[tuple[str, ...]] = (*PolicyMachine.SITUATIONS, *SIEVEModel.SITUATIONS)
+
+    def make_policy(self, capacity: int) -> CachePolicy:
+        return registered(self.policy).build(capacity)
+
+    def make_model(self, capacity: int) -> PolicyModel | None:
+        model = BUILT_IN[self.policy].model
+        return None if model is None else model(capacity)
+
+    def teardown(self) -> None:
+        """Note what the model came to as well."""
+        if not self.over:
+            super().teardown()
+            model = self.model
+            for situation in model.reached if isinstance(model, UseModel) else ():
+                self.reach.note(situation)
+
+
+class SIEVEPolicyMachine(ModelledMachine):
+    """SIEVE against its model."""
+
+
+class SIEVETailPolicyMachine(ModelledMachine):
+    """SIEVE, the tail first, against its model."""
+
+    policy: ClassVar[str] = "sieve-tail"
+
+
+class S3FIFOPolicyMachine(ModelledMachine):
+    """S3-FIFO against its model."""
+
+    policy: ClassVar[str] = "s3fifo"
+    SITUATIONS: ClassVar[tuple[str, ...]] = (*PolicyMachine.SITUATIONS, *S3FIFOModel.SITUATIONS)
+
+
+class S3FIFOTailPolicyMachine(S3FIFOPolicyMachine):
+    """S3-FIFO, the tail first, against its model."""
+
+    policy: ClassVar[str] = "s3fifo-tail"
+
+
+class WTinyLFUPolicyMachine(ModelledMachine):
+    """W-TinyLFU against its model."""
+
+    policy: ClassVar[str] = "wtinylfu"
+    SITUATIONS: ClassVar[tuple[str, ...]] = (*PolicyMachine.SITUATIONS, *WTinyLFUModel.SITUATIONS)
+
+
+class WTinyLFUTailPolicyMachine(WTinyLFUPolicyMachine):
+    """W-TinyLFU, the tail first, against its model."""
+
+    policy: ClassVar[str] = "wtinylfu-tail"
+
+
+class SLRUPolicyMachine(ModelledMachine):
+    """Segmented LRU against its model."""
+
+    policy: ClassVar[str] = "slru"
+    SITUATIONS: ClassVar[tuple[str, ...]] = (*PolicyMachine.SITUATIONS, *SLRUModel.SITUATIONS)
+
+
+class SLRUTailPolicyMachine(SLRUPolicyMachine):
+    """Segmented LRU, the tail first, against its model."""
+
+    policy: ClassVar[str] = "slru-tail"
+
+
+MODELLED_MACHINES: tuple[type[ModelledMachine], ...] = (
+    SIEVEPolicyMachine,
+    SIEVETailPolicyMachine,
+    S3FIFOPolicyMachine,
+    S3FIFOTailPolicyMachine,
+    WTinyLFUPolicyMachine,
+    WTinyLFUTailPolicyMachine,
+    SLRUPolicyMachine,
+    SLRUTailPolicyMachine,
+)
+"""One for each policy that names a model."""
