@@ -1,0 +1,107 @@
+"""By what traffic a policy is judged, as the options of a command line say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+
+from attrs import frozen
+
+from kvoffload.errors import InvalidValueError
+from kvoffload.judge.study import MakeManager, Source, workload_of
+from kvoffload.judge.value import Plan
+from kvoffload.replay.capacity import Capacity, parse_bytes
+from kvoffload.replay.model import default_chunk_bytes
+from kvoffload.replay.readers import TraceFormat
+from kvoffload.replay.trace import SAMPLE
+
+CAPACITIES = ("1%", "2%", "5%", "10%", "20%", "50%")
+GPU_TIERS = ("0", "1%")
+WARM_UP = "10%"
+
+
+class Section(StrEnum):
+    """A part of the page."""
+
+    CONTRACT = "contract"
+    VALUE = "value"
+    SESSIONS = "sessions"
+    HINTS = "hints"
+
+
+@frozen
+class Traffic:
+    """The options that say by what traffic, as they were given."""
+
+    traces: tuple[Path, ...]
+    trace_format: TraceFormat | None
+    skip_bad: bool
+    limit: int | None
+    capacities: tuple[str, ...]
+    gpu_chunks: tuple[str, ...]
+    warm_up: str
+    chunk_bytes: str | None
+    prefill_rate: float | None
+    transfer_rate: float | None
+
+    def sources(self) -> list[Source]:
+        """The traces, in order; by paths that are the same to every process."""
+        return [
+            Source(path.absolute(), self.trace_format, skip_bad=self.skip_bad, limit=self.limit)
+            for path in self.traces
+        ]
+
+    def words(self) -> list[str]:
+        """The options again, as a command line has them."""
+        given: list[str] = []
+        for path in self.traces:
+            given += ["--trace", str(path)] if path != SAMPLE else []
+        given += [] if self.trace_format is None else ["--format", self.trace_format.value]
+        given += ["--skip-bad-lines"] if self.skip_bad else []
+        given += [] if self.limit is None else ["--limit", str(self.limit)]
+        given += [] if self.chunk_bytes is None else ["--chunk-bytes", self.chunk_bytes]
+        for each in self.capacities if self.capacities != CAPACITIES else ():
+            given += ["--capacity", each]
+        for each in self.gpu_chunks if self.gpu_chunks != GPU_TIERS else ():
+            given += ["--gpu-chunks", each]
+        given += [] if self.warm_up == WARM_UP else ["--warm-up", self.warm_up]
+        if self.prefill_rate is not None and self.transfer_rate is not None:
+            given += ["--prefill-rate", f"{self.prefill_rate:g}"]
+            given += ["--transfer-rate", f"{self.transfer_rate:g}"]
+        return given
+
+    def plan(self, source: Source, policies: Mapping[str, MakeManager]) -> Plan:
+        """What is run on one of the traces. Raises TraceError or InvalidValueError."""
+        workload = workload_of(source, 0)
+        size = (
+            default_chunk_bytes(workload.requests[0].block_tokens)
+            if self.chunk_bytes is None
+            else parse_bytes("chunk-bytes", self.chunk_bytes)
+        )
+
+        def chunks(texts: tuple[str, ...]) -> list[int]:
+            asked = {Capacity.parse(text).resolve(workload.distinct_blocks, size) for text in texts}
+            return sorted(asked)
+
+        return Plan(
+            source=source,
+            policies=policies,
+            capacities=chunks(self.capacities),
+            gpu_chunks=chunks(self.gpu_chunks),
+            warm_up=_warm_up(self.warm_up, len(workload.requests)),
+            chunk_bytes=size,
+            prefill_rate=self.prefill_rate,
+            transfer_rate=self.transfer_rate,
+        )
+
+
+def _warm_up(text: str, requests: int) -> int:
+    """How many of so many requests warm up. Raises InvalidValueError."""
+    share = text.endswith("%")
+    try:
+        amount = Fraction(text.removesuffix("%")) if share else Fraction(int(text))
+    except (ValueError, ZeroDivisionError) as error:
+        raise InvalidValueError("warm-up", text, "requests, or a share such as 10%") from error
+    return int(amount * requests / 100) if share else int(amount)
