@@ -7,6 +7,7 @@ from attrs import evolve
 from typing_extensions import override
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
+from kvoffload.judge.visits import CountedKey, counted_chunk
 from kvoffload.policies.arc import ARCCachePolicy
 from kvoffload.policies.lru import LRUCachePolicy
 from stateful_models import operations as op
@@ -14,17 +15,17 @@ from stateful_models.capabilities import Capabilities
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import PolicyTrial
-from stateful_models.engines.cost import Cost, CountedChunk, CountedKey, Meter, bill
+from stateful_models.engines.cost import Cost, Meter, bill
 from stateful_models.engines.cost_programs import (
     SCENARIOS,
     in_vain,
     one_by_one,
     pinned_but_few,
 )
-from stateful_models.engines.runs import Surroundings
 from stateful_models.gallery.broken_policies.adaptive import Adaptive
 from stateful_models.gallery.broken_policies.base import Plain, Victims
-from stateful_models.hosts import VLLM_023
+from stateful_models.host_types import OWN_TYPES, HostTypes
+from stateful_models.hosts import VLLM_021
 from stateful_models.levels import QUICK
 from stateful_models.programs import Program, keys
 
@@ -191,19 +192,28 @@ def test_nor_is_one_that_answers_what_no_host_can_use() -> None:
     assert "BadAnswerError" in trial.notes[0]
 
 
-def test_chunks_of_the_trials_own_and_an_older_host_are_respected() -> None:
-    trial = trial_of(Plain, Capabilities())
-    made: list[int] = []
+class BlockStatus(ChunkStatus):
+    made = 0
 
-    def make_chunk(slot: int) -> ChunkStatus:
-        made.append(slot)
-        return ChunkStatus(slot)
+    def __init__(self, block_id: int) -> None:
+        super().__init__(-1)
+        self.block_id = block_id
+        BlockStatus.made += 1
 
-    trial.surroundings = Surroundings(make_chunk=make_chunk)
-    trial.driver.host = VLLM_023
+
+class OlderTypes(HostTypes):
+    chunk = BlockStatus
+    slot = "block_id"
+
+
+def test_chunks_of_another_host_are_counted_too() -> None:
+    trial, older = trial_of(Plain, Capabilities()), trial_of(Plain, Capabilities())
+    older.driver.host = trial.driver.host = VLLM_021
+    older.driver.types = OlderTypes()
     Cost().run(trial)
-    assert made
-    assert "chunks of the trial's own are not counted" in trial.notes[0]
+    Cost().run(older)
+    assert BlockStatus.made
+    assert older.notes == trial.notes != []
 
 
 def test_a_cut_is_told() -> None:
@@ -224,7 +234,7 @@ def test_counted_keys_and_chunks_equal_plain_ones() -> None:
 
     Key.meter = meter
     key, plain = Key(b"a/0000"), b"a/0000"
-    chunk = CountedChunk(3, meter)
+    chunk = counted_chunk(OWN_TYPES.chunk, OWN_TYPES.slot, meter)(3)
     assert (hash(key), key == plain, {plain: 1}[key]) == (hash(plain), True, 1)
     assert (chunk.ref_cnt, chunk.is_ready, meter.visits) == (-1, False, 0)
     meter.counting = True

@@ -29,7 +29,7 @@ from stateful_models.gallery.broken_policies.victims import (
     Pol2ProtectedVictim,
     Pol2TooFew,
 )
-from stateful_models.hosts import VLLM_023
+from stateful_models.hosts import VLLM_021
 from stateful_models.invariants import PolicyContract
 from stateful_models.invariants.orders import order_invariants
 from stateful_models.levels import QUICK
@@ -304,7 +304,7 @@ def test_extra_hooks_and_the_passing_of_time_are_steps_too() -> None:
 
 def test_an_older_host_is_asked_for_nothing_it_cannot_do() -> None:
     driver = Driver[CachePolicy](Plain)
-    driver.host = VLLM_023
+    driver.host = VLLM_021
     trial = trial_of(driver)
     Exhaustive().run(trial)
     assert trial.breaches == {}

@@ -44,7 +44,7 @@ from stateful_models.engines.comparing import Choices, Law, first_difference
 from stateful_models.engines.completions import Reinsertion, ReleaseOrder
 from stateful_models.engines.laws import AskedInVain, ClearedIsNew, WithoutHints
 from stateful_models.engines.samples import drawn_programs
-from stateful_models.hosts import PROTOCOLS, VLLM_023, VLLM_030, HostProtocol
+from stateful_models.hosts import PROTOCOLS, VLLM_021, VLLM_030, HostProtocol
 from stateful_models.programs import keys
 
 
@@ -156,9 +156,9 @@ def test_what_outlives_a_reset_is_found(target: type[Fifo]) -> None:
 
 
 def test_a_host_without_clear_is_not_asked_for_it() -> None:
-    trial = held(ClearedIsNew(), TurnsAfterClear, host=VLLM_023)
+    trial = held(ClearedIsNew(), TurnsAfterClear, host=VLLM_021)
     assert not trial.breaches
-    assert trial.declined == {"POL-6": f"{VLLM_023.name} does not clear its policy"}
+    assert trial.declined == {"POL-6": f"{VLLM_021.name} does not clear its policy"}
     assert held(ClearedIsNew(), TurnsAfterClear, host=VLLM_030).breaches
 
 
@@ -220,7 +220,7 @@ def test_a_reset_in_a_program_for_another_host_is_left_out() -> None:
     (a,) = keys("a")
     program = [op.PrepareStore("r", (a,)), op.Reset(), op.PrepareStore("q", (a,))]
     driver = Driver(Fifo)
-    driver.host = VLLM_023
+    driver.host = VLLM_021
     trial = trial_of(driver)
     law = ClearedIsNew()
     drawn = drawn_programs(trial, 1, "one")[0].with_operations(program)

@@ -16,7 +16,7 @@ from stateful_models.engines.base import Breach, PolicyTrial
 from stateful_models.engines.recording import METHODS, Fault, InjectedError, RecordingPolicy
 from stateful_models.engines.wrapper import Wrapper
 from stateful_models.gallery.legal_policies.wrapper import Forwarding
-from stateful_models.hosts import PROTOCOLS, VLLM_023, HostProtocol
+from stateful_models.hosts import PROTOCOLS, VLLM_021, HostProtocol
 from stateful_models.programs import keys
 
 Victims = list[tuple[OffloadKey, ChunkStatus]]
@@ -139,7 +139,7 @@ def silent(method: str) -> type[Around]:
 
 def host_of(method: str) -> HostProtocol:
     # A touch comes from a host that touches at every step.
-    return VLLM_023 if method == "touch" else PROTOCOLS[0]
+    return VLLM_021 if method == "touch" else PROTOCOLS[0]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -264,6 +264,13 @@ class Loops(CPUOffloadingManager):
             "a router believes that [a/0] is here, and sends requests that find nothing",
         ),
         (
+            gallery.Evt5SilentReset,
+            1,
+            [*stored(A), op.Reset()],
+            "a router believes that [a/0] is here, and sends requests that find nothing, unless "
+            "the GPU's cache is reset with it, which vLLM announces itself",
+        ),
+        (
             Silent,
             1,
             stored(A),
@@ -318,6 +325,7 @@ def test_what_only_a_host_that_errs_would_meet_is_not_made_up() -> None:
         ("EVT-2", "whoever listens to events is told something else"),
         ("EVT-4", "events that nobody takes pile up"),
         ("FIN-1", "the policy is told something else"),
+        ("STORE-6", "victims that are not there"),
         ("LRU-1", "other chunks go than was promised"),
         ("SLOT-1", NOTHING),
         ("OWN-1", NOTHING),

@@ -1,14 +1,17 @@
 """A limit on a program that does not return, however it holds on."""
 
+import gc
 import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time, sleep
 from types import FrameType
 
 import pytest
 
 from kvoffload import InvalidValueError
+from stateful_models import drivers
 from stateful_models.trial import hang
 from stateful_models.trial.hang import DidNotReturn, time_limit
 
@@ -175,3 +178,61 @@ def test_what_watches_a_target_is_not_where_it_hangs() -> None:
     with pytest.raises(DidNotReturn) as hung, time_limit(SOON):
         watched()
     assert hung.value.place.endswith(".watched")
+
+
+def busy(seconds: float) -> None:
+    until = process_time() + seconds
+    while process_time() < until:
+        pass
+
+
+def test_what_waits_while_others_work_has_not_used_its_time_up() -> None:
+    with time_limit(0.2) as limit:
+        sleep(0.5)
+    assert limit.fired == 0
+    with pytest.raises(DidNotReturn), time_limit(0.05):
+        sleep(60)
+
+
+def test_many_calls_may_take_longer_than_one() -> None:
+    calls = iter(range(100))
+    now: list[int] = [0]
+    with time_limit(0.1, during=lambda: now[-1]):
+        for number in calls:
+            now.append(number)
+            busy(0.005)
+    with pytest.raises(DidNotReturn), time_limit(0.1, during=lambda: 7):
+        busy(10)
+
+
+def test_between_calls_nobody_is_too_slow() -> None:
+    with time_limit(SOON, during=lambda: None):
+        busy(0.2)
+
+
+def test_the_kit_itself_is_not_what_does_not_return() -> None:
+    file = Path(drivers.__file__).with_name("slow_kit.py")
+    source = "def call(busy):\n end = clock() + 0.2\n while clock() < end: pass\n busy()"
+    scope: dict[str, object] = {"clock": process_time}
+    exec(compile(source, file, "exec"), scope)
+    call = scope["call"]
+    assert callable(call)
+    with time_limit(SOON, during=lambda: 7) as limit:
+        call(lambda: None)
+    assert limit.fired == 0
+    with pytest.raises(DidNotReturn) as hung, time_limit(SOON, during=lambda: 7):
+        call(loop)
+    assert hung.value.code is loop.__code__
+
+
+def test_a_callback_of_the_collector_is_nobody_s_call() -> None:
+    def slow(phase: str, info: dict[str, int]) -> None:
+        busy(0.2)
+
+    gc.callbacks.append(slow)
+    try:
+        with time_limit(SOON, during=lambda: 7) as limit:
+            gc.collect()
+    finally:
+        gc.callbacks.remove(slow)
+    assert limit.fired == 0

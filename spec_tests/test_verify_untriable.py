@@ -65,7 +65,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["exiting.py:X"], "exiting.py: cannot be loaded: SystemExit: bye at exiting.py:3"),
         (["ending.py:X"], "cannot be loaded: the process of the trial exited with status 3"),
         (["theirs.py:Fin"], "theirs.py has no Fin"),
-        (["theirs.py"], "not registered (lru, arc are); one of your own is named pkg.mod:Class"),
+        (["theirs.py"], "slru-tail are); one of your own is named pkg.mod:Class"),
         (["folder.py:X"], "folder.py: not a file"),
         (["theirs.py:NoPolicy"], "cannot be built: TypeError: NoPolicy() takes no arguments"),
         (["theirs.py:value"], "neither a class nor a factory"),

@@ -35,12 +35,14 @@ from stateful_models.engines.runs import Played, Surroundings, run_program
 from stateful_models.engines.suites import manager_engines, policy_engines
 from stateful_models.invariants import Invariant, PolicyBooks, policy_invariants
 from stateful_models.judge import Violation
+from stateful_models.loading import TargetError
 from stateful_models.manager_drivers import ManagerDriver, registered_manager
 from stateful_models.programs import HostOperation, ManagerSettings, Program, keys
 from stateful_models.trial.request import Argument, Request, Task
 from stateful_models.trial.trials import hold_trial
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
 from stateful_models.trial.wording import plain_lines, program_lines
+from stateful_models.vllm.manager_target import is_manager_target, manager_driver
 
 __all__ = [
     "BrokenClauseError",
@@ -60,7 +62,7 @@ M = TypeVar("M", bound=OffloadingManager)
 EngineT = TypeVar("EngineT", bound=AnyEngine)
 
 PATIENCE_S: Final = 2.0
-"""Real seconds after which one operation counts as one that does not return."""
+"""Seconds of work after which a call counts as one that does not return."""
 
 
 class BrokenClauseError(AssertionError):
@@ -125,15 +127,16 @@ def check_manager(
 ) -> None:
     """Play operations on a new manager of `capacity` chunks, built by the `settings`.
 
-    `target` is a registered name ("cpu"), a class or factory that takes the number of chunks, or a
-    driver. Without settings it is as it is by itself, with events if it delivers any, and its host
-    makes no mistakes. A `watchful` host looks every key up after each operation; any looks them up
-    in the end, once everything in flight has ended. Raises BrokenClauseError.
+    `target` is a name ("cpu", or "vllm-manager@DIR" for that of the vLLM in a folder), a class or
+    factory that takes the number of chunks, or a driver. Without settings it is as it is by itself,
+    with events if it delivers any, and its host makes no mistakes. A `watchful` host looks every
+    key up after each operation; any looks them up in the end, once everything in flight has ended.
+    Raises BrokenClauseError, and UntriableError where there is no such vLLM.
     """
     __tracebackhide__ = True
     program = Program(capacity, tuple(operations), watchful, settings)
     if isinstance(target, str):
-        _check_manager(registered_manager(target), program, invariants)
+        _check_manager(_named_manager(target), program, invariants)
     else:
         driver: ManagerDriver[M]
         driver = target if isinstance(target, ManagerDriver) else ManagerDriver(target)
@@ -157,7 +160,7 @@ def check_manager_law(
     __tracebackhide__ = True
     program = Program(capacity, tuple(operations), settings=settings)
     if isinstance(target, str):
-        _check_manager_law(registered_manager(target), law, program)
+        _check_manager_law(_named_manager(target), law, program)
     else:
         driver: ManagerDriver[M]
         driver = target if isinstance(target, ManagerDriver) else ManagerDriver(target)
@@ -176,10 +179,12 @@ def verdict_on(
     level: str = "quick",
     seed: int = 0,
     manager: bool = False,
+    vllm: str | None = None,
 ) -> ClauseVerdict:
     """What a trial of the target says of one clause; all clauses of a target are one trial.
 
-    Targets, drivers and invariants are named as for `kvoffload verify`. Raises UntriableError when
+    Targets, drivers and invariants are named as for `kvoffload verify`; `vllm` is the version that
+    a policy was written for whose imports stand-ins are to answer. Raises UntriableError when
     the target cannot be tried, and KeyError for what is no clause. One of the contract that no
     engine tries is not reached, unless something was found against it all the same.
     """
@@ -193,6 +198,7 @@ def verdict_on(
         level,
         seed,
         manager,
+        vllm,
     )
     if report.verdict is Outcome.UNTRIED:
         raise UntriableError(f"{target}: {report.problem}")
@@ -220,6 +226,7 @@ def _report(
     level: str,
     seed: int,
     manager: bool,
+    vllm: str | None,
 ) -> Report:
     return hold_trial(
         Request(
@@ -232,9 +239,19 @@ def _report(
             profile=Profile(profile),
             level=level,
             seed=seed,
+            vllm=vllm,
             unhurried=True,
         )
     )
+
+
+def _named_manager(name: str) -> ManagerDriver[OffloadingManager]:
+    if not is_manager_target(name):
+        return registered_manager(name)
+    try:
+        return manager_driver(name)
+    except TargetError as error:
+        raise UntriableError(str(error)) from error
 
 
 def _check(

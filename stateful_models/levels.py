@@ -32,6 +32,18 @@ class Level:
     """Seconds of work of one engine after which it is cut, and says so."""
 
 
+SMOKE: Final = Level(
+    name="smoke",
+    programs=100,
+    length=25,
+    depth=2,
+    laws=10,
+    churn=600,
+    cost_capacity=32,
+    shrinking=150,
+    patience_s=6.0,
+)
+"""Too little for a verdict on anybody: for tests of the kit itself."""
 QUICK: Final = Level(
     name="quick",
     programs=500,
@@ -66,5 +78,5 @@ NIGHTLY: Final = Level(
     patience_s=1_200.0,
 )
 
-LEVELS: Final = {level.name: level for level in (QUICK, CI, NIGHTLY)}
+LEVELS: Final = {level.name: level for level in (SMOKE, QUICK, CI, NIGHTLY)}
 """All levels by name."""

@@ -21,6 +21,7 @@ from kvoffload import CachePolicy, CPUOffloadingManager, OffloadingManager
 from kvoffload.errors import InvalidValueError
 from stateful_models import operations as op
 from stateful_models.drivers import COMMON_HINTS
+from stateful_models.signatures import parameters_of
 from stateful_models.subjects import call_if_there
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class ManagerDriver(Generic[M]):
         self.target: Callable[..., M] = target
         self.arguments: Mapping[str, object] = arguments or {}
         self._stated = capabilities
-        self._parameters = _parameters_of(target)
+        self._parameters = parameters_of(target)
 
     @property
     def capabilities(self) -> ManagerCapabilities:
@@ -124,6 +125,15 @@ class ManagerDriver(Generic[M]):
         }
         return self.target(options.num_chunks, **{**taken, **self.arguments})
 
+    def judged(self, manager: M) -> object:
+        """The object whose code is on trial: the manager, unless it only passes calls on."""
+        return manager
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What a reader of the verdict should know of what was tried, a line each."""
+        return ()
+
     def contexts(self) -> SearchStrategy[Mapping[str, object] | None]:
         """The `kv_transfer_params` that requests carry; None for a request without any."""
         from hypothesis import strategies as st
@@ -155,11 +165,3 @@ def registered_manager(
     if name not in OWN_MANAGERS:
         raise InvalidValueError("name", name, f"one of {', '.join(OWN_MANAGERS)}")
     return ManagerDriver(CPUOffloadingManager, arguments, capabilities=REFERENCE)
-
-
-def _parameters_of(target: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(target).parameters
-    except ValueError:
-        # No signature to be had: then it is given its chunks, and nothing else.
-        return {}

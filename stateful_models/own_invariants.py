@@ -6,7 +6,6 @@ the target is built with. A promise about at most 16 sessions then follows the t
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Any, Final
@@ -16,6 +15,7 @@ from attrs import evolve, field, frozen
 from stateful_models.invariants import Invariant
 from stateful_models.loading import TargetError, describe, find
 from stateful_models.operations import Operation
+from stateful_models.signatures import parameters_of
 
 CAPACITY: Final = "capacity"
 """The parameter that gets the number of chunks of the run."""
@@ -140,10 +140,7 @@ def _parameters(make: object) -> list[Parameter]:
     """The parameters that can be given by name; none where no signature is to be had."""
     if not callable(make):
         return []
-    try:
-        parameters = inspect.signature(make).parameters.values()
-    except (TypeError, ValueError):
-        return []
+    parameters = parameters_of(make).values()
     by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return [one for one in parameters if one.kind in by_name]
 

@@ -47,6 +47,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME=VALUE",
         help="an argument of its constructor: true, false, none, a number, or text",
     )
+    group.addoption(
+        "--kvoffload-vllm",
+        metavar="VERSION",
+        help="what policies import of vLLM is answered by stand-ins of this version, or by what is "
+        "installed",
+    )
     for option, what in (("only", "judge only clauses like this"), ("without", "leave out these")):
         group.addoption(
             f"--kvoffload-{option}",
@@ -192,7 +198,7 @@ class ClauseTest(pytest.Item):
             raise ClauseFailure(f"{report.target} could not be tried: {report.problem}")
         for verdict in target.verdicts(self.name):
             if verdict.convicts:
-                raise ClauseFailure(_told(verdict))
+                raise ClauseFailure(_told(verdict, report.host))
             if verdict.verdict.value in ("not reached", "not applicable"):
                 pytest.skip(f"{verdict.verdict.value}: {verdict.reason}")
 
@@ -245,6 +251,7 @@ def _requests(config: pytest.Config) -> Iterator[Request]:
             only=_texts(config, "--kvoffload-only"),
             without=_texts(config, "--kvoffload-without"),
             arguments=dict(map(_argument, _texts(config, "--kvoffload-arg"))),
+            vllm=config.getoption("--kvoffload-vllm") if kind == "policy" else None,
         )
         _check_globs(request)
         yield request
@@ -287,7 +294,7 @@ def _argument(text: str) -> tuple[str, Argument]:
     return name, read_argument(value)
 
 
-def _told(verdict: ClauseVerdict) -> str:
+def _told(verdict: ClauseVerdict, host: str) -> str:
     lines = [
         f"{verdict.id} ({verdict.kind}, {verdict.source}): {verdict.sentence}",
         f"seen: {verdict.seen}",
@@ -296,7 +303,7 @@ def _told(verdict: ClauseVerdict) -> str:
         lines.append(f"expected: {verdict.expected}")
     lines += verdict.program
     if verdict.consequence:
-        lines.append(f"vLLM 0.33 then: {verdict.consequence}")
+        lines.append(f"{host or 'an engine'} then: {verdict.consequence}")
     if verdict.test:
         lines += ["as a test:", *verdict.test.splitlines()]
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import isabstract
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from attrs import frozen
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Policy: TypeAlias = "str | type[CachePolicy]"
 ManagerMaker: TypeAlias = Callable[..., OffloadingManager]
 DEFAULT_MANAGER = "CPUOffloadingManager"
+REGISTERED: Final = ", ".join(CachePolicyFactory.names())
+"""The policies that have a name, for help texts."""
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""LRU and ARC, called directly: every order of calls that a host could make, and tight ones.
+"""Our policies, called directly: every order of calls that a host could make, and tight ones.
 
 A manager asks for victims only when there are enough, in the order in which its own books let it.
 Here the calls come as they like: too many victims are asked for, pins come and go in any order,
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from math import isclose
-from typing import Final, cast
+from typing import ClassVar, Final, NamedTuple, cast
 
 from kvoffload import (
+    CachePolicy,
     CachePolicyFactory,
     ChunkStatus,
     InvalidValueError,
@@ -23,8 +25,20 @@ from kvoffload import (
     make_offload_key,
 )
 from kvoffload.policies.arc import ARCCachePolicy
+from kvoffload.policies.lines import LinePolicy
 from kvoffload.policies.lru import LRUCachePolicy
-from stateful_models.models import ARCModel, LRUModel
+from kvoffload.policies.s3fifo import S3FIFOCachePolicy, S3FIFOTailCachePolicy
+from kvoffload.policies.slru import SLRUCachePolicy, SLRUTailCachePolicy
+from kvoffload.policies.wtinylfu import WTinyLFUCachePolicy, WTinyLFUTailCachePolicy
+from stateful_models.capabilities import BUILT_IN
+from stateful_models.models import (
+    ARCModel,
+    LRUModel,
+    PolicyModel,
+    S3FIFOModel,
+    SLRUModel,
+    WTinyLFUModel,
+)
 
 KEYS: Final = tuple(make_offload_key(b"k%d" % n, n % 2) for n in range(18))
 CAPACITIES: Final = (1, 2, 3, 5, 8, 12)
@@ -32,19 +46,105 @@ REQUESTS: Final = 3
 SLACK: Final = 150
 
 
-class Orders:
-    """A policy beside its model. Raises AssertionError as soon as they differ."""
+class RoomyS3FIFO(S3FIFOCachePolicy):
+    """So many chunks in S that in a small cache there are several."""
 
-    def __init__(self, name: str, capacity: int, seed: int) -> None:
+    small_share: ClassVar[float] = 0.5
+
+
+class RoomyWTinyLFU(WTinyLFUCachePolicy):
+    """As many in the window as in the main part, and in either segment."""
+
+    window_share: ClassVar[float] = 0.5
+    protected_share: ClassVar[float] = 0.5
+
+
+class RoomySLRU(SLRUCachePolicy):
+    """As many in either segment."""
+
+    protected_share: ClassVar[float] = 0.5
+
+
+class RoomyS3FIFOTail(S3FIFOTailCachePolicy):
+    """The same, the tail first."""
+
+    small_share: ClassVar[float] = 0.5
+
+
+class RoomyWTinyLFUTail(WTinyLFUTailCachePolicy):
+    """The same, the tail first."""
+
+    window_share: ClassVar[float] = 0.5
+    protected_share: ClassVar[float] = 0.5
+
+
+class RoomySLRUTail(SLRUTailCachePolicy):
+    """The same, the tail first."""
+
+    protected_share: ClassVar[float] = 0.5
+
+
+class Subject(NamedTuple):
+    """A policy, and the model that predicts it."""
+
+    policy_cls: type[CachePolicy]
+    model: Callable[[int], PolicyModel]
+
+
+def subject_of(name: str) -> Subject:
+    """A registered policy, or one of the roomy ones."""
+    if name in ROOMY:
+        return ROOMY[name]
+    claims = BUILT_IN[name]
+    model = claims.model or (ARCModel if claims.arc else LRUModel)
+    return Subject(CachePolicyFactory.get_cache_policy_cls(name), model)
+
+
+ROOMY: Final = {
+    "roomy s3fifo": Subject(RoomyS3FIFO, partial(S3FIFOModel, small_percent=50)),
+    "roomy s3fifo-tail": Subject(
+        RoomyS3FIFOTail, partial(S3FIFOModel, tail_first=True, small_percent=50)
+    ),
+    "roomy wtinylfu": Subject(
+        RoomyWTinyLFU, partial(WTinyLFUModel, window_percent=50, protected_percent=50)
+    ),
+    "roomy wtinylfu-tail": Subject(
+        RoomyWTinyLFUTail,
+        partial(WTinyLFUModel, tail_first=True, window_percent=50, protected_percent=50),
+    ),
+    "roomy slru": Subject(RoomySLRU, partial(SLRUModel, protected_percent=50)),
+    "roomy slru-tail": Subject(
+        RoomySLRUTail, partial(SLRUModel, tail_first=True, protected_percent=50)
+    ),
+}
+"""Policies with other shares, which say more where caches are small."""
+
+NAMES: Final = (*BUILT_IN, *ROOMY)
+
+
+class Orders:
+    """A policy beside its model. Raises AssertionError as soon as they differ.
+
+    It is the one of that name, or a `policy_cls` that is to choose as that one does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        capacity: int,
+        seed: int,
+        policy_cls: type[CachePolicy] | None = None,
+    ) -> None:
         self.random = random.Random(seed)
         self.capacity = capacity
-        policy = CachePolicyFactory.get_cache_policy_cls(name)(cache_capacity=capacity)
-        if not isinstance(policy, LRUCachePolicy | ARCCachePolicy):
+        subject = subject_of(name)
+        policy = (policy_cls or subject.policy_cls)(cache_capacity=capacity)
+        if not isinstance(policy, LRUCachePolicy | ARCCachePolicy | LinePolicy):
             raise AssertionError(f"{name} is {policy!r}")
         if policy.cache_capacity != capacity:
             raise AssertionError(f"{policy.cache_capacity} of {capacity} chunks")
         self.policy = policy
-        self.model = ARCModel(capacity) if name == "arc" else LRUModel(capacity)
+        self.model = subject.model(capacity)
         self.chunks: dict[OffloadKey, ChunkStatus] = {}
         self.ends: dict[str, dict[OffloadKey, int]] = {}
         self.seen: dict[str, list[OffloadKey]] = {}
@@ -376,7 +476,7 @@ def held(root: object) -> int:
 def try_growth(seeds: Iterable[int], rounds: int) -> None:
     """What a policy holds in the end, everything evicted, is bounded (POL-4)."""
     for seed in seeds:
-        for name in ("lru", "arc"):
+        for name in NAMES:
             orders = Orders(name, 3, seed)
             orders.run(200)
             early = held(orders.policy)
@@ -387,7 +487,7 @@ def try_growth(seeds: Iterable[int], rounds: int) -> None:
 
 
 def try_orders(seeds: Iterable[int], rounds: int) -> None:
-    """Both policies, at several capacities. Raises AssertionError."""
+    """All policies, at several capacities. Raises AssertionError."""
     for seed in seeds:
-        for name in ("lru", "arc"):
+        for name in NAMES:
             Orders(name, CAPACITIES[seed % len(CAPACITIES)], seed).run(rounds)

@@ -15,6 +15,7 @@ from spec_tests.engines.backlog import try_backlogs
 from spec_tests.engines.construction import try_construction
 from spec_tests.engines.damage import try_damage
 from spec_tests.engines.faults import try_faults
+from spec_tests.engines.line_books import try_line_books
 from spec_tests.engines.orders import try_growth, try_orders
 from spec_tests.engines.protocol import try_protocol
 from spec_tests.mutation.trial import Engine
@@ -111,6 +112,7 @@ def engines() -> Iterator[Engine]:
     yield Engine("workload, short", lambda: serve(range(2), 40))
     yield Engine("roaming, short", lambda: roam(range(4), 60))
     yield Engine("orders, short", lambda: try_orders(range(12), 120))
+    yield Engine("line books", try_line_books)
     yield Engine("construction", lambda: try_construction(range(20)))
     yield Engine("protocol, short", lambda: try_protocol(range(2), 60))
     yield Engine("faults, short", lambda: try_faults(range(1), 40, thorough=False))

@@ -235,6 +235,9 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
                 first = recheck(program)
             if kept is not None:
                 self._replace(kept, first, recheck)
+            elif first is None and HANGS in violation.message:
+                self.hung -= not self._again
+                self.note(f"{violation.message}, once: when all was done again it returned")
             elif first is None:
                 # Not the same twice: the engine of determinism says more about that.
                 first = Breach(violation.clause, violation.kind, violation.message, engine, program)

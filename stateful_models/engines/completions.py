@@ -149,7 +149,10 @@ class _Failing(Generic[P]):
         goes_on = self.run.play(operation)
         for step in self.run.played[-1].steps:
             match step.operation:
-                case op.RequestAccess(request, told) if request == FAILING:
+                # Not every host tells of accesses; where one does, they come with the misses.
+                case op.StoreMiss(request, told) | op.RequestAccess(request, told) if (
+                    request == FAILING
+                ):
                     self._told.update(told)
                 case op.Insert(key):
                     if key in self._failed and self.repeated is None:

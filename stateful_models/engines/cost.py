@@ -13,6 +13,7 @@ from attrs import define, field, frozen
 from typing_extensions import override
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey
+from kvoffload.judge.visits import CountedKey, VisitMeter, counted_chunk
 from stateful_models import operations as op
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
@@ -32,78 +33,20 @@ SMALLEST: Final = 8
 
 
 @define
-class Meter:
-    """Counts visits while `counting`; one meter for all keys and chunks of a run."""
+class Meter(VisitMeter):
+    """Knows besides how often a chunk was met since it was pinned."""
 
-    counting: bool = False
-    visits: int = 0
     call: int = 0
     # In which eviction a chunk was met last, and in how many since it was pinned, by its slot.
     last_met: dict[int, int] = field(factory=dict)
     met: dict[int, int] = field(factory=dict)
 
+    @override
     def meet(self, slot: int) -> None:
-        """The chunk of a slot is visited."""
         self.visits += 1
         if self.last_met.get(slot) != self.call:
             self.last_met[slot] = self.call
             self.met[slot] = self.met.get(slot, 0) + 1
-
-
-class CountedKey(bytes):
-    """A key whose hashes and comparisons are visits."""
-
-    meter: Meter
-
-    def _visit(self) -> None:
-        if self.meter.counting:
-            self.meter.visits += 1
-
-    @override
-    def __hash__(self) -> int:
-        self._visit()
-        return super().__hash__()
-
-    @override
-    def __eq__(self, other: object) -> bool:
-        self._visit()
-        return super().__eq__(other)
-
-    @override
-    def __lt__(self, other: bytes) -> bool:
-        self._visit()
-        return super().__lt__(other)
-
-    @override
-    def __gt__(self, other: bytes) -> bool:
-        self._visit()
-        return super().__gt__(other)
-
-    @override
-    def __le__(self, other: bytes) -> bool:
-        self._visit()
-        return super().__le__(other)
-
-    @override
-    def __ge__(self, other: bytes) -> bool:
-        self._visit()
-        return super().__ge__(other)
-
-
-class CountedChunk(ChunkStatus):
-    """A chunk whose reads of `ref_cnt` are visits."""
-
-    def __init__(self, slot: int, meter: Meter) -> None:
-        super().__init__(slot)
-        self._meter: Meter = meter
-
-    @override
-    def __getattribute__(self, name: str) -> object:
-        if name == "ref_cnt":
-            meter: Meter = super().__getattribute__("_meter")
-            if meter.counting:
-                meter.meet(super().__getattribute__("chunk_id"))
-        return super().__getattribute__(name)
 
 
 @frozen
@@ -143,17 +86,16 @@ class _MeteredSubject(PolicySubject[P]):
         self.evictions: list[Eviction] = []
         self.pinned: set[OffloadKey] = set()
         self.twice: OffloadKey | None = None
-        counts_chunks = surroundings.make_chunk is ChunkStatus
         super().__init__(
             policy,
             driver,
             advance_clock=surroundings.advance,
-            make_chunk=self._chunk if counts_chunks else surroundings.make_chunk,
             make_hints=surroundings.make_hints,
         )
         # A class of its own, so that no other run's keys are counted here.
         self._key_class = type("CountedKey", (CountedKey,), {"meter": self.meter})
         self._counts_keys = count_keys
+        self._chunk_class = counted_chunk(driver.types.chunk, driver.types.slot, self.meter)
         self._keys: dict[OffloadKey, OffloadKey] = {}
 
     def key(self, key: OffloadKey) -> OffloadKey:
@@ -177,9 +119,10 @@ class _MeteredSubject(PolicySubject[P]):
             error = raised
         return Step(0, operation, result, error)
 
-    def _chunk(self, slot: int) -> ChunkStatus:
+    @override
+    def make_chunk(self, slot: int) -> ChunkStatus:
         self.meter.met.pop(slot, None)
-        return CountedChunk(slot, self.meter)
+        return self._chunk_class(slot)
 
     def _counted_evict(self, operation: op.Evict) -> Victims | None:
         meter, before = self.meter, self.meter.visits
@@ -207,14 +150,20 @@ class _MeteredSubject(PolicySubject[P]):
         if pairs is None:
             return None
         try:
-            victims = tuple(Victim(key, self.chunks.pop(key).chunk_id) for key, _ in pairs)
+            victims = tuple(Victim(key, self._slot_of(key)) for key, _ in pairs)
+            for victim in victims:
+                del self.chunks[victim.key]
         except (KeyError, TypeError, ValueError) as raised:
             raise BadAnswerError(f"{pairs!r:.200}: {raised}") from raised
         self.changes += len(victims)
         return Victims(victims)
 
     def _met(self, key: OffloadKey) -> int:
-        return self.meter.met.get(self.chunks[key].chunk_id, 0)
+        return self.meter.met.get(self._slot_of(key), 0)
+
+    def _slot_of(self, key: OffloadKey) -> int:
+        slot: int = getattr(self.chunks[key], self.driver.types.slot)
+        return slot
 
     def _change(self, operation: op.Operation) -> None:
         match operation:
@@ -226,7 +175,7 @@ class _MeteredSubject(PolicySubject[P]):
             case op.MarkNonEvictable(key):
                 self.changes += 1
                 self.pinned.add(key)
-                self.meter.met.pop(self.chunks[key].chunk_id, None)
+                self.meter.met.pop(self._slot_of(key), None)
             case op.TouchKeys(_, keys) | op.StoreMiss(_, keys) | op.RequestAccess(_, keys):
                 self._use(keys)
             case op.RequestFinished(_, groups):
@@ -240,9 +189,8 @@ class _MeteredSubject(PolicySubject[P]):
         """A use gives a chunk another place, pinned or not, and there it may be met anew."""
         self.changes += len(keys)
         for key in keys:
-            chunk = self.chunks.get(key)
-            if chunk is not None:
-                self.meter.met.pop(chunk.chunk_id, None)
+            if key in self.chunks:
+                self.meter.met.pop(self._slot_of(key), None)
 
 
 @frozen
@@ -321,8 +269,6 @@ class Cost(Engine):
         if not claimed:
             trial.declined["POL-8"] = "cost is not claimed; what evictions visit is only noted"
         count_keys = self._can_count_keys(trial)
-        if trial.surroundings.make_chunk is not ChunkStatus:
-            trial.note(f"{self.name}: chunks of the trial's own are not counted")
         until = trial.now() + trial.level.patience_s
         large, small = trial.level.cost_capacity, trial.level.cost_capacity // GROWTH
         worst: tuple[Eviction, float, float] | None = None

@@ -10,22 +10,24 @@ now and then is not taken for one who never does.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from logging import Logger
-from threading import Thread
-from types import CodeType, FrameType, FunctionType, ModuleType
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
-from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext, make_offload_key
+from kvoffload import CachePolicy, OffloadKey, make_offload_key
+from kvoffload.judge.reachable import reachable
+from kvoffload.judge.trend import grows
 from stateful_models import operations as op
 from stateful_models.capabilities import SPARE_KEYS
 from stateful_models.contract import Kind
 from stateful_models.engines.base import Breach, Engine, PolicyTrial
+from stateful_models.engines.fresh_values import FreshValues
 from stateful_models.engines.runs import PolicyRun
-from stateful_models.engines.samples import example_events, example_hints
+from stateful_models.engines.samples import example_events, example_hints, examples
+from stateful_models.host_types import OWN_TYPES, HostTypes
 from stateful_models.programs import HostOperation
 from stateful_models.reach import Reach
 
@@ -48,8 +50,6 @@ LEFT_BY_CLEAR: Final = 8
 """Keys that may be left after a clear: those of the last call, say, which the next replaces."""
 A_MINUTE: Final = 60.0
 
-_NOT_OF_THE_POLICY: Final = (type, ModuleType, CodeType, FrameType, Logger, Thread)
-
 
 class Held(NamedTuple):
     """Distinct things that can be reached."""
@@ -57,6 +57,8 @@ class Held(NamedTuple):
     keys: int
     requests: int
     chunks: int
+    values: int
+    """Of hints."""
     objects: int
 
 
@@ -67,12 +69,21 @@ class Sample(NamedTuple):
     held: Held
 
 
-class Passed:
-    """The keys and requests that passed, told by value; `held_by` finds them again."""
+class _Growth(NamedTuple):
+    """What was held in the course of a churn, and which number of it grew; None if it failed."""
 
-    def __init__(self) -> None:
+    samples: Sequence[Sample]
+    kind: int | None
+
+
+class Passed:
+    """The keys, requests and hint values that passed, told by value; `held_by` finds them again."""
+
+    def __init__(self, types: HostTypes = OWN_TYPES) -> None:
+        self._types = types
         self._keys: dict[bytes, OffloadKey] = {}
         self._requests: set[str] = set()
+        self._values: dict[object, str] = {}
 
     def __len__(self) -> int:
         return len(self._keys) // 2
@@ -87,6 +98,21 @@ class Passed:
         self._requests.add(request)
         return request
 
+    def value(self, name: str, value: object) -> None:
+        """One more value of the hint of this name."""
+        self._values[value] = name
+
+    def names_held_by(self, root: object, beside: Sequence[object]) -> list[str]:
+        """The names of the hints of which values can be reached, but for a few."""
+        leaves = (self._types.context, self._types.chunk)
+        held = {
+            thing
+            for thing in reachable(root, beside=beside, leaves=leaves)
+            if isinstance(thing, (str, int)) and thing in self._values
+        }
+        counts = Counter(self._values[value] for value in held)
+        return [name for name, count in counts.items() if count > SLACK]
+
     def held_by(self, *roots: object, beside: Sequence[object] = ()) -> Held:
         """What can be reached from the roots.
 
@@ -95,47 +121,53 @@ class Passed:
         """
         keys: set[OffloadKey] = set()
         requests: set[str] = set()
+        values: set[object] = set()
         chunks = 0
-        seen = {id(one) for one in beside}
-        mine = len(seen)
-        stack = list(roots)
-        while stack:
-            thing = stack.pop()
-            if id(thing) in seen or isinstance(thing, _NOT_OF_THE_POLICY):
-                continue
-            seen.add(id(thing))
+        objects = 0
+        types = self._types
+        for thing in reachable(*roots, beside=beside, leaves=(types.context, types.chunk)):
+            objects += 1
             if isinstance(thing, bytes):
                 if thing in self._keys:
                     keys.add(self._keys[thing])
             elif isinstance(thing, str):
                 if thing in self._requests:
                     requests.add(thing)
-            elif isinstance(thing, ReqContext):
-                if thing.req_id in self._requests:
-                    requests.add(thing.req_id)
-            elif isinstance(thing, ChunkStatus):
+                elif thing in self._values:
+                    values.add(thing)
+            elif type(thing) is int:
+                if thing in self._values:
+                    values.add(thing)
+            elif isinstance(thing, types.context):
+                # In some vLLM nothing in it tells whose it is.
+                request: object = getattr(thing, "req_id", None)
+                if isinstance(request, str) and request in self._requests:
+                    requests.add(request)
+            elif isinstance(thing, types.chunk):
                 chunks += 1
-            elif isinstance(thing, FunctionType):
-                stack += (thing.__closure__, thing.__defaults__, thing.__kwdefaults__)
-                stack.append(thing.__dict__)
-            else:
-                stack += gc.get_referents(thing)
-                if isinstance(thing, dict):
-                    # Text as a key refers to nothing, and the collector is not told of it.
-                    names: dict[object, object] = thing
-                    stack += dict[object, object].keys(names)
-        return Held(len(keys), len(requests), chunks, len(seen) - mine)
+        return Held(len(keys), len(requests), chunks, len(values), objects)
 
 
 class _Churn(Generic[P]):
     """A policy through which a stream passes, request by request.
 
-    A `plain` stream has nothing but new keys; in others some come again and again.
+    A `plain` stream has nothing but new keys; in others some come again and again. With `fresh`
+    values two requests share what no other has, of which the second ends it, `ending` how.
     """
 
-    def __init__(self, trial: PolicyTrial[P], step_s: float, *, plain: bool) -> None:
-        self.passed = Passed()
+    def __init__(
+        self,
+        trial: PolicyTrial[P],
+        step_s: float,
+        *,
+        plain: bool,
+        fresh: FreshValues | None = None,
+        ending: Mapping[str, object] | None = None,
+    ) -> None:
+        self.passed = Passed(trial.driver.types)
         self.reach = Reach()
+        # New values come with every second request, and keys with each.
+        self.times: int = 1 if fresh is None else 2
         self._trial = trial
         self.run: PolicyRun[P] = PolicyRun(
             trial.driver, CAPACITY, (), surroundings=trial.surroundings, reach=self.reach
@@ -144,10 +176,17 @@ class _Churn(Generic[P]):
         self._events = example_events(trial)
         self._step_s = step_s
         self._plain = plain
+        self._fresh = fresh
+        self._ending = ending or {}
         self._requests = 0
         self._named = 0
         self._lasting = tuple(make_offload_key(b"lasting%d" % n, 0) for n in range(3))
         self._earlier: list[OffloadKey] = []
+
+    @property
+    def sessions(self) -> int:
+        """How many fresh values of each name passed."""
+        return (self._requests + 1) // 2
 
     def until(self, passed: int) -> bool:
         """Let requests pass until so many keys have; False if the policy fails before."""
@@ -181,6 +220,18 @@ class _Churn(Generic[P]):
             return ""
         return f", most of them in `{max(most, key=most.__getitem__)}`"
 
+    def names_held(self) -> list[str]:
+        """The hints of which the policy holds many values."""
+        return self.passed.names_held_by(self.run.policy, self._hosts())
+
+    def bound_beyond(self, held: int) -> str:
+        """A number that the policy has and that may be a bound which was not come to yet."""
+        attributes: dict[str, object] = dict(getattr(self.run.policy, "__dict__", {}))
+        for name, value in attributes.items():
+            if type(value) is int and held <= value < sys.maxsize // 2:
+                return f"`{name}` of {value:,}"
+        return ""
+
     def _hosts(self) -> list[object]:
         run = self.run
         return [run, run.subject, run.host, run.subject.driver, run.subject.contexts, self._trial]
@@ -201,11 +252,24 @@ class _Churn(Generic[P]):
             if not self.run.play(operation):
                 return
         self.run.subject.contexts.forget(request)
+        if self._fresh is not None and number % 2:
+            for event in self._fresh.events(number // 2):
+                self.run.play(event)
+
+    def _hints_of(self, number: int) -> Mapping[str, object] | None:
+        fresh, at = self._fresh, number // 2
+        if fresh is None:
+            return self._hints[number % len(self._hints)]
+        if number % 2:
+            return fresh.last_hints(at, self._ending)
+        for name, value in fresh.of(at).items():
+            self.passed.value(name, value)
+        return fresh.hints(at)
 
     def _life(self, number: int, request: op.RequestId) -> Iterator[HostOperation]:
         """All that a request does. Its kind is one of eight, by its number."""
         kind, host = 0 if self._plain else number % 8, self.run.host
-        yield op.NewRequest(request, self._hints[number % len(self._hints)])
+        yield op.NewRequest(request, self._hints_of(number))
         new = self._new(KEYS_OF_A_REQUEST)
         if number % 3:
             ends = tuple((key, 16 * (1 + place)) for place, key in enumerate(new))
@@ -237,7 +301,7 @@ class _Churn(Generic[P]):
         self._earlier = [*self._earlier[-CAPACITY:], *new]
         if kind == 0:
             yield op.AdvanceClock(self._step_s)
-        if self._events and kind in (1, 5):
+        if self._events and self._fresh is None and kind in (1, 5):
             yield self._events[number % len(self._events)]
 
 
@@ -245,14 +309,20 @@ class Growth(Engine):
     """Counts what is held, at a quarter, half and all of `level.churn`, and after clears.
 
     `durations` are the spans of time that matter to the policy; time passes in such steps.
+    `reads_hints` tells whether it was seen to ask for any.
     """
 
     name: ClassVar[str] = "growth"
     clauses: ClassVar[tuple[str, ...]] = ("POL-4",)
 
-    def __init__(self, durations: Sequence[float] = ()) -> None:
+    def __init__(
+        self,
+        durations: Sequence[float] = (),
+        reads_hints: Callable[[], bool] = lambda: True,
+    ) -> None:
         super().__init__()
         self._step_s = max(durations, default=A_MINUTE)
+        self._reads_hints = reads_hints
 
     @override
     def run(self, trial: PolicyTrial[P]) -> None:
@@ -260,14 +330,55 @@ class Growth(Engine):
         for plain in (False, True):
             trial.count()
             churn = _Churn(trial, self._step_s, plain=plain)
-            if not self._churned(trial, churn, until):
+            growth = self._churned(trial, churn, until)
+            if growth is not None and growth.kind is not None:
+                self._report_growth(trial, churn, growth)
+            if growth is not None:
                 return
             if trial.driver.host.clears and not self._cleared(trial, churn):
                 return
+        self._vary(trial, until)
 
-    def _churned(self, trial: PolicyTrial[P], churn: _Churn[P], until: float) -> bool:
-        """Whether the stream passed, and nothing grew."""
-        length = trial.level.churn
+    def _vary(self, trial: PolicyTrial[P], until: float) -> None:
+        """Let ever new values of hints pass. It grows if it does however a session ends."""
+        hints, events = example_hints(trial), example_events(trial)
+
+        def more(count: int) -> list[Mapping[str, object] | None]:
+            return examples(trial.driver.contexts(), count, trial.seed)
+
+        fresh = FreshValues(hints, events, more)
+        if not (fresh.varies and (events or self._reads_hints())):
+            return
+        shown: tuple[_Churn[P], _Growth] | None = None
+        for ending in fresh.endings:
+            trial.count()
+            churn = _Churn(trial, self._step_s, plain=False, fresh=fresh, ending=ending)
+            growth = self._churned(trial, churn, until)
+            if growth is None:
+                return
+            if growth.kind is None:
+                trial.tried.discard("POL-4")
+                trial.note(f"{self.name}: hint values could not be varied, for then it failed")
+                return
+            shown = shown or (churn, growth)
+        if shown is None:
+            return
+        churn, growth = shown
+        sessions = churn.sessions
+        bound = churn.bound_beyond(sessions)
+        if bound:
+            # A smaller one may be given it (`--arg`); then it is seen.
+            trial.tried.discard("POL-4")
+            trial.note(
+                f"{self.name}: it grows while {sessions:,} values of hints pass, and if {bound} is "
+                "a bound, it was not come to"
+            )
+            return
+        self._report_growth(trial, churn, growth, fresh)
+
+    def _churned(self, trial: PolicyTrial[P], churn: _Churn[P], until: float) -> _Growth | None:
+        """What grew while the stream passed; None if it passed and nothing did."""
+        length = trial.level.churn * churn.times
         samples: list[Sample] = []
         self._sample(trial, churn, samples, length)
         growing = _growing(samples)
@@ -283,14 +394,13 @@ class Growth(Engine):
             why = "it failed" if churn.run.over else f"only {evictions} evictions came about"
             if "POL-4" not in trial.tried:
                 trial.declined["POL-4"] = f"when {len(churn.passed):,} keys had passed, {why}"
-            return False
+            return _Growth(samples, None)
         trial.reach.note("churn")
         trial.tried.add("POL-4")
         if growing is not None:
-            self._report_growth(trial, churn, samples, growing)
-            return False
+            return _Growth(samples, growing)
         self._compare_with_bound(trial, samples)
-        return True
+        return None
 
     def _sample(
         self, trial: PolicyTrial[P], churn: _Churn[P], samples: list[Sample], length: int
@@ -303,19 +413,36 @@ class Growth(Engine):
             samples.append(Sample(len(churn.passed), churn.held()))
 
     def _report_growth(
-        self, trial: PolicyTrial[P], churn: _Churn[P], samples: Sequence[Sample], kind: int
+        self,
+        trial: PolicyTrial[P],
+        churn: _Churn[P],
+        growth: _Growth,
+        fresh: FreshValues | None = None,
     ) -> None:
-        what = Held._fields[kind]
+        samples, kind = growth
+        if kind is None:
+            return
+        what = "hint values" if Held._fields[kind] == "values" else Held._fields[kind]
         end = samples[-1]
         half = max((s for s in samples if 2 * s.passed <= end.passed), key=lambda s: s.passed)
         figures = (
             f"held {half.held[kind]:,} {what} after {half.passed:,} keys had passed, "
             f"{end.held[kind]:,} after {end.passed:,}{churn.most_in(kind)}"
         )
+        weight, free = Kind.LIVENESS, True
+        if fresh is not None:
+            held = churn.names_held() or fresh.names
+            names = ", ".join(f"`{name}`" for name in held) or "host events"
+            figures = f"{figures}, while new values of {names} went by"
+            free = fresh.are_free(held)
+        if not free:
+            # It may be that there are no others than those of the driver.
+            weight = Kind.ADVICE
+            figures = f"{figures}; the driver has a few values only, so this is advice"
         trial.found(
             Breach(
                 "POL-4",
-                Kind.LIVENESS,
+                weight,
                 figures,
                 self.name,
                 expected=f"no growth with {CAPACITY} chunks and nothing in flight",
@@ -379,20 +506,7 @@ class Growth(Engine):
 
 def _growing(samples: Sequence[Sample]) -> int | None:
     """Which number of `Held` grows as long as keys pass, if one does."""
-    # From after so many eighths of the churn to so many; of what grows in proportion twice as much
-    # is held at the start of the third as of the second, and the last two show that it goes on.
-    bounds = ((1, 2), (2, 4), (4, 8), (6, 7), (7, 8))
-    end = samples[-1].passed if samples else 0
-    stretches = [
-        [held for passed, held in samples if low * end < 8 * passed <= high * end]
-        for low, high in bounds
-    ]
-    if not all(stretches):
-        return None
     for kind in range(len(Held._fields)):
-        least = [min(held[kind] for held in stretch) for stretch in stretches]
-        before, after, lately = least[1] - least[0], least[2] - least[1], least[4] - least[3]
-        grew = before > SLACK // 4 and after > SLACK and after > 1.2 * before
-        if grew and lately > after / 5:
+        if grows([(passed, held[kind]) for passed, held in samples], SLACK):
             return kind
     return None

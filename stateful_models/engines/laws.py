@@ -281,7 +281,7 @@ class WithoutHints(Law):
             return
         trial.reach.note(self.situation)
         plain = PolicyRun(
-            BareDriver(base, trial.driver.host),
+            BareDriver(base, trial.driver),
             program.capacity,
             (),
             surroundings=trial.surroundings,

@@ -19,6 +19,7 @@ from kvoffload.keys import MIN_KEY_BYTES
 from stateful_models import operations as op
 from stateful_models.account import Account
 from stateful_models.contract import CLAUSES, Kind
+from stateful_models.engines.calling import Calling
 from stateful_models.engines.manager_predictions import Predictions, predictions_for
 from stateful_models.engines.manager_situations import Situations
 from stateful_models.engines.runs import GOES_ON, PLAIN, Played, Surroundings
@@ -26,7 +27,7 @@ from stateful_models.faulty_policies import Fault, faulty
 from stateful_models.hosting import HostState
 from stateful_models.invariants import Invariant, manager_invariants
 from stateful_models.invariants.refusals import CLAUSE_OF
-from stateful_models.judge import InvariantFailedError, Judge, Violation
+from stateful_models.judge import Judge, Violation
 from stateful_models.manager_drivers import ManagerCapabilities, ManagerDriver, ManagerOptions
 from stateful_models.manager_hosting import ManagerHost
 from stateful_models.policy_tap import Tap
@@ -134,6 +135,7 @@ class ManagerRun(Generic[M]):
         self.judge: Judge[Account] = Judge(make_invariants(options), self.account)
         self.capacity = capacity
         self.settings = settings
+        self._driver = driver
         self.watchful = watchful
         self.played: list[Played] = []
         self.violations: list[Violation] = []
@@ -141,8 +143,7 @@ class ManagerRun(Generic[M]):
         self.reach: Reach = Reach() if reach is None else reach
         self._predictions = predictions
         self._surroundings = surroundings
-        self._calling: op.Operation = op.GetStats()
-        self._judging = False
+        self._calling = Calling()
         self._steps: list[Step] = []
         self._settles: int | None = None
         self._named: dict[OffloadKey, None] = {}
@@ -202,7 +203,7 @@ class ManagerRun(Generic[M]):
     def guard(self, act: Callable[[], None]) -> None:
         """Do something with the run, which is over if that fails or a call does not return."""
         try:
-            with self._surroundings.limit():
+            with self._surroundings.limit(during=self._calling):
                 act()
         except _OverError:
             self.over = True
@@ -211,10 +212,9 @@ class ManagerRun(Generic[M]):
 
     def _hang(self, hanging: DidNotReturn) -> None:
         self.over = True
-        operation = self._calling
+        operation = self._calling.operation
         self._surroundings.calling("")
-        if self._judging:
-            raise InvariantFailedError(f"judging {operation.verb} {hanging}") from hanging
+        self._calling.hangs(hanging, self._driver, ManagerDriver)
         self._surroundings.hung()
         number = max((step.number for step in (*self.steps, *self._steps)), default=0) + 1
         step = Step(number, operation, None, hanging)
@@ -258,17 +258,17 @@ class ManagerRun(Generic[M]):
     def _perform(self, operation: op.Operation) -> Step:
         # What a call meets is only known before it is written down.
         before = self._situations.before(operation)
-        self._calling = operation
+        self._calling.calls(operation)
         self._surroundings.calling(operation.verb)
         step = self.subject.perform(operation)
         self._surroundings.calling("")
         self._steps.append(step)
-        self._judging = True
+        self._calling.judges()
         found = self.judge.judge(step)
         # What a look-up answers is held against the books already, and changes nothing.
         if self._predictions is not None and type(operation) is not op.Lookup:
             found = found or self._predictions.judge(step)
-        self._judging = False
+        self._calling.ends()
         self._situations.note(step, before)
         if self.fault is not None and isinstance(step.error, PolicyContractError):
             # This much is the policy's doing, and the manager says so.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from random import Random
 from typing import ClassVar, Final, Generic, TypeVar
 
@@ -11,6 +12,7 @@ from attrs import define, evolve, field
 from typing_extensions import override
 
 from kvoffload import OffloadingManager
+from stateful_models import operations as op
 from stateful_models.contract import Profile
 from stateful_models.engines.base import AnyEngine, Breach, Trial
 from stateful_models.engines.manager_drawing import (
@@ -179,17 +181,23 @@ class ManagerTrial(Trial[ManagerDriver[M], MakeManagerInvariants, ManagerRun[M]]
             return
         for plainer in self._plainer(settings):
             yield evolve(program, settings=plainer)
+            if plainer.store_threshold < settings.store_threshold:
+                # An offer that only counted is then the one that stores.
+                yield evolve(_offering_once(program), settings=plainer)
 
     def _plainer(self, settings: ManagerSettings) -> Iterator[ManagerSettings]:
         policies = self.driver.policies
-        if policies and settings.policy != policies[0]:
+        by_itself = not (settings.tapped or settings.fault or self.capabilities.reference)
+        if settings.policy is not None and by_itself:
+            yield evolve(settings, policy=None)
+        if policies and settings.policy not in (None, policies[0]):
             yield evolve(settings, policy=policies[0])
         if settings.mistakes:
             yield evolve(settings, mistakes=False)
         if settings.tapped:
             yield evolve(settings, tapped=False)
-        if settings.enable_events:
-            yield evolve(settings, enable_events=False)
+        if settings.enable_events is not self.capabilities.events:
+            yield evolve(settings, enable_events=self.capabilities.events)
         if settings.max_tracker_size is not None:
             yield evolve(settings, max_tracker_size=None)
         if settings.store_threshold != 1:
@@ -236,6 +244,13 @@ class ManagerTrial(Trial[ManagerDriver[M], MakeManagerInvariants, ManagerRun[M]]
                 continue
             if not self.reach.missing(MANAGER_SITUATIONS.get(clause, ())):
                 self.tried.add(clause)
+
+
+def _offering_once(program: Program) -> Program:
+    """The program without offers of which the next one has the same keys."""
+    offers = [one for one in program.operations if isinstance(one, op.PrepareStore)]
+    repeated = {id(one) for one, after in pairwise(offers) if set(one.keys) == set(after.keys)}
+    return program.with_operations(one for one in program.operations if id(one) not in repeated)
 
 
 class ManagerEngine(AnyEngine):

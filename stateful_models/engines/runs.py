@@ -8,13 +8,14 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from attrs import frozen
 
-from kvoffload import CachePolicy, ChunkStatus, OffloadKey
+from kvoffload import CachePolicy, OffloadKey
 from stateful_models import operations as op
 from stateful_models.contract import CLAUSES, Kind
 from stateful_models.drivers import Driver
+from stateful_models.engines.calling import Calling
 from stateful_models.hosting import HostState, PolicyHost
 from stateful_models.invariants import Invariant, PolicyBooks
-from stateful_models.judge import InvariantFailedError, Judge, Violation
+from stateful_models.judge import Judge, Violation
 from stateful_models.policy_subject import PolicySubject
 from stateful_models.programs import HostOperation, Program, keys
 from stateful_models.reach import Reach
@@ -49,15 +50,14 @@ class _OverError(Exception):
 class Surroundings:
     """What a policy meets beside its host; each run begins with the same.
 
-    `restart` sets the clock back to its first reading, `advance` lets time pass. A call that takes
-    longer than `patience_s` real seconds is ended, and counts as one that does not return; then
-    `hung` is called. `watch` is entered around each call. `calling` is told what is called, by its
-    name, and "" when that is over.
+    `restart` sets the clock back to its first reading, `advance` lets time pass. A call that works
+    for more than `patience_s` seconds, or waits for as many times that as `time_limit` says, is
+    ended, and counts as one that does not return; then `hung` is called. `watch` is entered around
+    each call. `calling` is told what is called, by its name, and "" when that is over.
     """
 
     restart: Callable[[], object] = lambda: None
     advance: Callable[[float], object] = lambda seconds: None
-    make_chunk: Callable[[int], ChunkStatus] = ChunkStatus
     make_hints: Callable[[Mapping[str, object]], dict[str, object]] = dict
     make_keys: Callable[[Sequence[OffloadKey]], Iterable[OffloadKey]] = list
     patience_s: float | None = None
@@ -65,9 +65,13 @@ class Surroundings:
     calling: Callable[[str], object] = lambda name: None
     hung: Callable[[], object] = lambda: None
 
-    def limit(self, times: int = 1) -> AbstractContextManager[object]:
-        """Ends what takes too long, or so many times as long."""
-        return nullcontext() if self.patience_s is None else time_limit(times * self.patience_s)
+    def limit(
+        self, times: int = 1, during: Callable[[], object] | None = None
+    ) -> AbstractContextManager[object]:
+        """Ends what takes too long, or so many times as long. `during` is that of `time_limit`."""
+        if self.patience_s is None:
+            return nullcontext()
+        return time_limit(times * self.patience_s, during)
 
     def build(self, make: Callable[[], T]) -> T:
         """A new subject. Raises NotBuiltError when its constructor does not return."""
@@ -136,7 +140,6 @@ class PolicyRun(Generic[P]):
             self.policy,
             driver,
             advance_clock=surroundings.advance,
-            make_chunk=surroundings.make_chunk,
             make_hints=surroundings.make_hints,
             make_keys=surroundings.make_keys,
             watch=surroundings.watch,
@@ -152,8 +155,7 @@ class PolicyRun(Generic[P]):
         self.reach: Reach = Reach() if reach is None else reach
         self._surroundings = surroundings
         self._looks_for = looks_for
-        self._calling: op.Operation = op.Clear()
-        self._judging = False
+        self._calling = Calling()
         self._steps: list[Step] = []
         self._named: dict[OffloadKey, None] = {}
 
@@ -197,7 +199,7 @@ class PolicyRun(Generic[P]):
         self._steps = []
         resident = set(self.host.ref_cnt)
         try:
-            with self._surroundings.limit():
+            with self._surroundings.limit(during=self._calling):
                 self.host.play(operation)
                 if self.watchful:
                     self._look_all_up()
@@ -205,8 +207,9 @@ class PolicyRun(Generic[P]):
             self.over = True
         except DidNotReturn as hanging:
             self._hang(hanging)
-        self._note(resident)
-        self.played.append(Played(operation, tuple(self._steps), self.host.state))
+        state = self.host.state
+        self._note(resident, state)
+        self.played.append(Played(operation, tuple(self._steps), state))
         return not self.over
 
     def end(self) -> None:
@@ -214,7 +217,7 @@ class PolicyRun(Generic[P]):
         if not self.over and not self.watchful and self.played:
             self._steps = list(self.played[-1].steps)
             try:
-                with self._surroundings.limit():
+                with self._surroundings.limit(during=self._calling):
                     self._look_all_up()
             except _OverError:
                 self.over = True
@@ -230,12 +233,12 @@ class PolicyRun(Generic[P]):
     def _hang(self, hanging: DidNotReturn) -> None:
         self.over = True
         self._surroundings.calling("")
-        if self._judging:
-            raise InvariantFailedError(f"judging {self._calling.verb} {hanging}") from hanging
+        self._calling.hangs(hanging, self.subject.driver, Driver)
         self._surroundings.hung()
-        step = Step(len(self._steps) + 1, self._calling, None, hanging)
+        operation = self._calling.operation
+        step = Step(len(self._steps) + 1, operation, None, hanging)
         self._steps.append(step)
-        message = f"{self._calling.verb} {hanging}"
+        message = f"{operation.verb} {hanging}"
         sentence = CLAUSES["POL-7"].part(Kind.SAFETY).sentence
         self.violations.append(
             Violation("POL-7", message, step.number, (str(step),), "", sentence, kind=Kind.SAFETY)
@@ -253,14 +256,14 @@ class PolicyRun(Generic[P]):
         return step
 
     def _call(self, operation: op.Operation) -> Step:
-        self._calling = operation
+        self._calling.calls(operation)
         self._surroundings.calling(operation.verb)
         step = self.subject.perform(operation)
         self._surroundings.calling("")
         self._steps.append(step)
-        self._judging = True
+        self._calling.judges()
         found = self.judge.judge(step)
-        self._judging = False
+        self._calling.ends()
         if found:
             self.violations += found
             if not all(violation.kind in GOES_ON for violation in found):
@@ -269,9 +272,9 @@ class PolicyRun(Generic[P]):
             raise _OverError
         return step
 
-    def _note(self, resident: set[OffloadKey]) -> None:
-        """Count the situations that the last operation met; `resident` keys were there before."""
-        reach, state = self.reach, self.host.state
+    def _note(self, resident: set[OffloadKey], state: HostState) -> None:
+        """Count what the last operation met: `resident` keys before it, this `state` after it."""
+        reach = self.reach
         for step in self._steps:
             operation = step.operation
             if type(operation) is op.Evict:

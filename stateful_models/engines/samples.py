@@ -21,10 +21,12 @@ from stateful_models.drivers import Driver
 from stateful_models.engines.base import PolicyTrial
 from stateful_models.engines.drawing import CAPACITIES, Hints, Scheduler
 from stateful_models.engines.runs import PolicyRun
+from stateful_models.host_types import HostTypes
 from stateful_models.hosts import HostProtocol
 from stateful_models.programs import HostOperation, Program
 
 P = TypeVar("P", bound=CachePolicy)
+Q = TypeVar("Q", bound=CachePolicy)
 T = TypeVar("T")
 
 MAX_EXAMPLES: Final = 24
@@ -41,11 +43,12 @@ _UNCONCERNED: Final = (
 
 
 class BareDriver(Driver[P]):
-    """Drives a policy that is not the author's: it has none of the extra hooks."""
+    """Drives a policy that is not the author's, with none of the extra hooks, as `like` does."""
 
-    def __init__(self, make: Callable[[int], P], host: HostProtocol) -> None:
+    def __init__(self, make: Callable[[int], P], like: Driver[Q]) -> None:
         super().__init__(make)
-        self.host: HostProtocol = host
+        self.host: HostProtocol = like.host
+        self.types: HostTypes = like.types
 
     @override
     def build(self, capacity: int) -> P:

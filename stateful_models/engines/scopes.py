@@ -9,9 +9,15 @@ from importlib.util import find_spec
 from stateful_models.capabilities import Capabilities
 from stateful_models.invariants import manager_invariants, policy_invariants
 from stateful_models.invariants.unjudged import UNJUDGED
+from stateful_models.models import LRUModel
 from stateful_models.pages import CLAUSES_JUDGED
 
-_CLAIMING = (Capabilities(lru=True), Capabilities(arc=True), Capabilities(tail_first=True))
+_CLAIMING = (
+    Capabilities(lru=True),
+    Capabilities(arc=True),
+    Capabilities(tail_first=True),
+    Capabilities(model=LRUModel),
+)
 
 
 @cache

@@ -38,6 +38,9 @@ def policy_engines(
     def names() -> Collection[str]:
         return () if hints is None else hints.asked
 
+    def reads_hints() -> bool:
+        return hints is None or bool(hints.asked) or hints.asked_for_all
+
     return [
         RandomPrograms(spans),
         Wrapper(spans),
@@ -47,7 +50,7 @@ def policy_engines(
         HostileHints(names, spans),
         SingleReadings(spans),
         LentLists(spans),
-        Growth(spans),
+        Growth(spans, reads_hints),
         Cost(),
         WithoutHints(spans),
         Reinsertion(spans),

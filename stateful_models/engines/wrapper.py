@@ -8,7 +8,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from typing_extensions import override
 
-from kvoffload import CachePolicy, ChunkStatus, ReqContext
+from kvoffload import CachePolicy
 from stateful_models import operations as op
 from stateful_models.capabilities import Capabilities
 from stateful_models.contract import Kind
@@ -24,6 +24,7 @@ from stateful_models.engines.recording import (
 )
 from stateful_models.engines.runs import PolicyRun
 from stateful_models.engines.samples import BareDriver, drawn_programs, for_requests
+from stateful_models.host_types import OWN_TYPES, HostTypes
 from stateful_models.invariants.base import Finding, Invariant
 from stateful_models.invariants.policies import PolicyBooks
 from stateful_models.operations import key_text, keys_text
@@ -42,9 +43,12 @@ class Arrivals(Invariant[PolicyBooks], Generic[P]):
 
     clauses: ClassVar[tuple[str, ...]] = (*dict.fromkeys(METHODS.values()), "POL-3")
 
-    def __init__(self, inside: RecordingPolicy, capabilities: Capabilities) -> None:
+    def __init__(
+        self, inside: RecordingPolicy, capabilities: Capabilities, types: HostTypes = OWN_TYPES
+    ) -> None:
         self._inside = inside
         self._capabilities = capabilities
+        self._types = types
         self.subject: PolicySubject[P] | None = None
 
     @override
@@ -86,10 +90,10 @@ class Arrivals(Invariant[PolicyBooks], Generic[P]):
     def _different(self, expected: Call, arrived: Call) -> str:
         pairs = zip(expected.arguments, arrived.arguments, strict=True)
         for one, other in pairs:
-            if isinstance(one, ReqContext | ChunkStatus):
+            if isinstance(one, (self._types.context, self._types.chunk)):
                 # A wrapper of the older interface is given no context that it could hand on.
                 if one is not other and other is not None:
-                    kind = "context" if isinstance(one, ReqContext) else "chunk"
+                    kind = "context" if isinstance(one, self._types.context) else "chunk"
                     return f"another {kind}"
             elif one != other and self._capabilities.may_evict_more is None:
                 return f"{_text(other)} instead of {_text(one)}"
@@ -112,7 +116,8 @@ class Arrivals(Invariant[PolicyBooks], Generic[P]):
             unchanged = True
         if unchanged:
             return ""
-        return f"{arrived.method} answered {_answer_text(answer)} inside, and {result} came out"
+        text = _answer_text(answer, self._types.slot)
+        return f"{arrived.method} answered {text} inside, and {result} came out"
 
     def _expected(self, operation: op.Operation) -> Call | None:
         """The call that a step makes, None if it makes none that the host would make."""
@@ -232,7 +237,7 @@ class Wrapper(Engine):
         if policy is None:
             return None
         trial.count()
-        arrivals: Arrivals[P] = Arrivals(inside, trial.capabilities)
+        arrivals: Arrivals[P] = Arrivals(inside, trial.capabilities, trial.driver.types)
         run = PolicyRun(
             trial.driver,
             program.capacity,
@@ -255,7 +260,7 @@ class Wrapper(Engine):
         self, trial: PolicyTrial[P], program: Program, run: PolicyRun[P]
     ) -> Breach | None:
         bare = PolicyRun(
-            BareDriver(RecordingPolicy, trial.driver.host),
+            BareDriver(RecordingPolicy, trial.driver),
             program.capacity,
             (),
             surroundings=trial.surroundings,
@@ -294,7 +299,7 @@ def _text(value: Argument | None) -> str:
     return str(value)
 
 
-def _answer_text(answer: Answer) -> str:
-    if isinstance(answer, ChunkStatus):
-        return f"slot {answer.chunk_id}"
-    return "None" if answer is None else keys_text(key for key, _ in answer)
+def _answer_text(answer: Answer, slot: str) -> str:
+    if isinstance(answer, list):
+        return keys_text(key for key, _ in answer)
+    return "None" if answer is None else f"slot {getattr(answer, slot)}"

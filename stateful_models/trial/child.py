@@ -14,6 +14,8 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from attrs import evolve
 
 from kvoffload import CachePolicy, OffloadingManager
+from kvoffload.errors import VLLMError
+from kvoffload.vllm.standins import VLLMProvider
 from stateful_models.account import Account
 from stateful_models.drivers import Driver, DriverFailedError
 from stateful_models.engines.base import PolicyTrial
@@ -74,6 +76,8 @@ from stateful_models.trial.request import (
     encode_answer,
 )
 from stateful_models.trial.verdicts import MethodReach, Report
+from stateful_models.vllm.policies import find_vllm_driver
+from stateful_models.vllm.types import answer_imports
 
 T = TypeVar("T")
 DriverT = TypeVar("DriverT")
@@ -81,7 +85,7 @@ BooksT = TypeVar("BooksT", bound=Books)
 Proceed: TypeAlias = Callable[[str, float], None]
 
 CALL_PATIENCE_S: Final = 1.0
-"""Real seconds after which one operation counts as one that does not return."""
+"""Seconds of work after which a call counts as one that does not return."""
 LOADING_PATIENCE_S: Final = 60.0
 """Real seconds that everything which is named may take to be imported."""
 PROGRESS_S: Final = 0.2
@@ -140,6 +144,8 @@ def main() -> None:
                 answer = Untriable(f"{request.target}: cannot be built: {error}")
             except TargetError as error:
                 answer = Untriable(str(error))
+            except VLLMError as error:
+                answer = Untriable(f"{request.target}: {error}")
             except InvariantFailedError as error:
                 answer = Untriable(f"an invariant failed: {error}")
             except DriverFailedError as error:
@@ -156,19 +162,21 @@ def main() -> None:
 def _answer(
     request: Request, clock: VirtualClock, proceed: Proceed, do: _Marking
 ) -> Report | Digest | OwnClauses:
+    provider = None if request.vllm is None else answer_imports(request.vllm)
     if request.task is Task.CLAUSES:
         return _own_clauses(request, do)
     if request.task is Task.MANAGER:
         return _manager_report(request, clock, proceed, do)
-    driver, invariants = _loaded(request, do, lambda: _policy_named(request))
+    driver, invariants = _loaded(request, do, lambda: _policy_named(request, provider))
     advice = check_methods(request.driver or request.target, driver, Driver)
+    check_driver(request, driver)
     sample = _built(request, do, lambda: driver.build(SAMPLE_CAPACITY))
-    lacking = [name for name in REQUIRED if not callable(getattr(sample, name, None))]
+    required = REQUIRED if driver.host.clears else REQUIRED[:-1]
+    lacking = [name for name in required if not callable(getattr(sample, name, None))]
     if lacking:
         raise TargetError(f"{request.target}: no policy, for it lacks {', '.join(lacking)}")
     watched = _Watched(clock, driver.target, sample, do)
     own: list[_Counted[PolicyBooks]] = [_Counted(one) for one in invariants]
-    check_driver(request, driver)
     check_events(request, driver, sample)
 
     def make_invariants(capacity: int) -> Sequence[Invariant[PolicyBooks]]:
@@ -198,6 +206,11 @@ def _answer(
         observe=watched.observe,
         own=[one.promise for one in own],
     )
+    if provider is not None:
+        advice += [
+            f"{name} is not in the stand-ins of {provider.version}, and the target goes on without"
+            for name in provider.unanswered
+        ]
     return evolve(report, notes=(*advice, *report.notes))
 
 
@@ -210,7 +223,9 @@ def _manager_report(
     if not isinstance(sample, OffloadingManager):
         raise TargetError(f"{request.target}: no manager, for it is no OffloadingManager")
     check_manager_events(request, driver, sample)
-    watched = _Watched(clock, driver.target, sample, do)
+    judged = driver.judged(sample)
+    target = driver.target if judged is sample else type(judged)
+    watched = _Watched(clock, target, judged, do)
     own: list[_Counted[Account]] = [_Counted(one) for one in invariants]
     report = try_manager(
         driver,
@@ -225,7 +240,7 @@ def _manager_report(
         observe=watched.observe,
         own=[one.promise for one in own],
     )
-    return evolve(report, notes=(*advice, *report.notes))
+    return evolve(report, notes=(*driver.remarks, *advice, *report.notes))
 
 
 class _Watched:
@@ -267,8 +282,10 @@ class _Watched:
         return Observed(methods, self.hints.never_given)
 
 
-def _policy_named(request: Request) -> tuple[Driver[CachePolicy], list[OwnInvariant]]:
-    driver = find_driver(request)
+def _policy_named(
+    request: Request, provider: VLLMProvider | None
+) -> tuple[Driver[CachePolicy], list[OwnInvariant]]:
+    driver = find_driver(request) if provider is None else find_vllm_driver(request, provider)
     return driver, find_invariants(request, POLICY_CALLS, driver.target, driver.arguments)
 
 

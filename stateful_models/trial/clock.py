@@ -32,6 +32,7 @@ from typing_extensions import override
 
 from kvoffload.errors import InvalidValueError
 from stateful_models.trial.durations import draws_around, durations_used
+from stateful_models.trial.hang import LOAD
 
 __all__ = [
     "VirtualClock",
@@ -52,8 +53,6 @@ TICK_NS: Final = 1_000
 """How far each reading moves the clock. No two are the same, as on a real machine, and whoever
 spins until a moment has come gets there."""
 MAX_SLEEPS: Final = 32
-LOAD: Final = 6
-"""How many times as long as its own work a process may take beside others, and for nothing."""
 
 _WAITERS = ("asyncio", "concurrent.futures.thread", "logging", "queue", "subprocess", "threading")
 

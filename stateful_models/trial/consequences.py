@@ -1,8 +1,8 @@
 """What becomes of an engine: the same program under a manager that believes its policy.
 
-vLLM 0.33's manager keeps no index of its own: what `get` answers is resident, what `evict`
-returns is free. This one believes as much and asserts as much, and nothing else, so that the
-damage shows where it would show there.
+vLLM's managers keep no index of their own: what `get` answers is resident, what `evict`
+returns is free. This one makes the calls of the driver's host, believes as much and asserts as
+much, and nothing else, so that the damage shows where it would show there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from stateful_models import operations as op
 from stateful_models.drivers import Driver
 from stateful_models.engines.runs import PLAIN, Surroundings
 from stateful_models.operations import key_text
+from stateful_models.policy_subject import context_taken
 from stateful_models.programs import HostOperation, Program
 from stateful_models.subjects import Contexts, call_if_there
 from stateful_models.trial.hang import DidNotReturn
@@ -52,7 +53,7 @@ def consequence(
     clause: str = "",
     safety: bool = False,
 ) -> str:
-    """What happens in vLLM 0.33 when a scheduler does this under a policy that breaks `clause`.
+    """What happens in the driver's host when a scheduler does this and the policy breaks `clause`.
 
     `safety`: what is broken is a demand of safety, so that what does not show yet will.
     """
@@ -96,11 +97,15 @@ class _Believer(Generic[P]):
     ) -> None:
         self.calling = ""
         self._driver = driver
+        self._host = driver.host
+        self._slot = driver.types.slot
         self._policy = policy
+        insert, touch = context_taken(policy, driver.types)
+        self._takes_context = {"insert": insert, "touch": touch}
         self._universe = program.universe
         self._capacity = program.capacity
         self._surroundings = surroundings
-        self._contexts = Contexts(surroundings.make_hints)
+        self._contexts = Contexts(surroundings.make_hints, driver.types)
         self._allocated = 0
         self._free: list[int] = []
         self._num_evictable = 0
@@ -111,16 +116,16 @@ class _Believer(Generic[P]):
         self._seen: dict[op.RequestId, dict[OffloadKey, bool]] = {}
 
     def play(self, operation: HostOperation) -> None:
-        of = self._contexts.of
         match operation:
             case op.NewRequest():
                 self.calling = "request_started"
                 self._driver.request_started(self._policy, self._contexts.announce(operation))
-            case op.SetPositions(request, positions):
-                for key, end in positions:
-                    of(request).set_offload_key_position(key, end)
-            case op.Lookup(_, key):
-                self._get(key)
+            case op.SetPositions():
+                self._contexts.set_positions(operation)
+            case op.Lookup(request, key):
+                found = self._get(key) is not None
+                self.calling = "looked_up"
+                self._driver.looked_up(self._policy, key, found, self._contexts.of(request))
             case op.PrepareStore(request, keys):
                 self._offer(request, list(dict.fromkeys(keys)))
             case op.CompleteStore(_, keys, success):
@@ -138,8 +143,14 @@ class _Believer(Generic[P]):
                     groups.setdefault(key[-4:], []).append(key)
                 inserted = {key for key, reused in seen.items() if not reused}
                 told = tuple(tuple(groups[group]) for group in sorted(groups))
-                self._call("on_request_finished", told, inserted, seen.keys() - inserted, request)
+                if self._host.tells_finish:
+                    reused = seen.keys() - inserted
+                    self._call("on_request_finished", told, inserted, reused, request)
+                self.calling = "request_finished"
+                self._driver.request_finished(self._policy, self._contexts.of(request))
             case op.Reset():
+                if not self._host.clears:
+                    return
                 self.calling = "clear"
                 self._policy.clear()
                 self._allocated, self._free, self._num_evictable = 0, [], 0
@@ -162,16 +173,16 @@ class _Believer(Generic[P]):
             chunk = self._get(key)
             if chunk is None:
                 continue
-            other = owners.setdefault(chunk.chunk_id, key)
+            other = owners.setdefault(self._slot_of(chunk), key)
             if other != key:
                 raise DamageError(
-                    f"{key_text(other)} and {key_text(key)} share slot {chunk.chunk_id}, and "
+                    f"{key_text(other)} and {key_text(key)} share slot {self._slot_of(chunk)}, and "
                     "nothing is said: whoever loads one may read the bytes of the other"
                 )
 
     def in_the_end(self, clause: str, *, safety: bool) -> str:
         """What is left, when nothing was raised and nothing is shared."""
-        found = {chunk.chunk_id for key in self._universe if (chunk := self._get(key))}
+        found = {self._slot_of(chunk) for key in self._universe if (chunk := self._get(key))}
         lost = set(range(self._allocated)) - set(self._free) - found
         if lost:
             slots = ", ".join(map(str, sorted(lost)))
@@ -191,24 +202,36 @@ class _Believer(Generic[P]):
         self.calling = "get"
         return self._policy.get(key)
 
+    def _slot_of(self, chunk: ChunkStatus) -> int:
+        slot: int = getattr(chunk, self._slot)
+        return slot
+
     def _call(self, hook: str, *values: object) -> None:
-        """Call a hook with the context of the request that comes last, as far as it takes it."""
+        """Call a hook with the context of the request that comes last, where it is given that."""
         self.calling = hook
         *arguments, request = values
-        context = self._contexts.of(str(request))
-        try:
-            call_if_there(self._policy, hook, (*arguments, context))
-        except TypeError:
-            if hook not in ("touch", "insert"):
-                raise
-            call_if_there(self._policy, hook, tuple(arguments))
+        if self._takes_context.get(hook, True):
+            arguments.append(self._contexts.of(str(request)))
+        call_if_there(self._policy, hook, tuple(arguments))
+
+    def _mark(self, hook: str, key: OffloadKey) -> None:
+        if self._host.marks:
+            self.calling = hook
+            call_if_there(self._policy, hook, (key,))
+
+    def _schedule(self, request: op.RequestId, keys: Sequence[OffloadKey]) -> None:
+        if self._host.touches_steps:
+            self._call("touch", keys, request)
 
     def _offer(self, request: op.RequestId, keys: Sequence[OffloadKey]) -> None:
+        self.calling = "before_store"
+        self._driver.before_store(self._policy, keys, self._contexts.of(request))
+        self._schedule(request, keys)
         chunks = {key: self._get(key) for key in keys}
         new = [key for key, chunk in chunks.items() if chunk is None]
         ready = [key for key, chunk in chunks.items() if chunk is not None and chunk.ref_cnt >= 0]
         missed = [key for key in new if (request, key) not in self._missed]
-        if missed:
+        if missed and self._host.tells_misses:
             self._missed.update((request, key) for key in missed)
             self._call("on_store_miss", missed, request)
         self._see(request, ready, reused=True)
@@ -217,7 +240,7 @@ class _Believer(Generic[P]):
             return
         lacking = len(new) - (self._capacity - self._allocated + len(self._free))
         if lacking > 0:
-            if lacking > self._num_evictable:
+            if self._host.marks and lacking > self._num_evictable:
                 return
             self.calling = "evict"
             evicted = self._driver.evict(
@@ -242,22 +265,30 @@ class _Believer(Generic[P]):
                     f"{key_text(self._writing[slot])} and {key_text(key)}"
                 )
             self._writing[slot] = key
-            self._call("insert", key, self._surroundings.make_chunk(slot), request)
+            self._insert(key, self._driver.types.chunk(slot), request)
+
+    def _insert(self, key: OffloadKey, chunk: ChunkStatus, request: op.RequestId) -> None:
+        context = self._contexts.of(request)
+        self.calling = "before_insert"
+        self._driver.before_insert(self._policy, key, chunk, context)
+        self._call("insert", key, chunk, request)
+        self.calling = "after_insert"
+        self._driver.after_insert(self._policy, key, chunk, context)
 
     def _take_back(
         self, evicted: Iterable[tuple[OffloadKey, ChunkStatus]], offer: Sequence[OffloadKey]
     ) -> None:
         pairs = list(evicted)
         self._num_evictable -= len(pairs)
-        if self._num_evictable < 0:
+        if self._host.marks and self._num_evictable < 0:
             raise _EngineDiedError("AssertionError in prepare_store (idle chunks below 0): it dies")
         for key, chunk in pairs:
             if self._pins[key]:
                 raise DamageError(
-                    f"slot {chunk.chunk_id} is given away while {key_text(key)} is read from it: "
-                    "wrong bytes, and an AssertionError when the load completes"
+                    f"slot {self._slot_of(chunk)} is given away while {key_text(key)} is read from "
+                    "it: wrong bytes, and an AssertionError when the load completes"
                 )
-            self._free.append(chunk.chunk_id)
+            self._free.append(self._slot_of(chunk))
             if key in offer:
                 raise DamageError(f"{key_text(key)}, which the request offered, is gone")
 
@@ -271,18 +302,18 @@ class _Believer(Generic[P]):
             chunk = self._get(key)
             if chunk is None or chunk.ref_cnt >= 0:
                 continue
-            self._writing.pop(chunk.chunk_id, None)
+            self._writing.pop(self._slot_of(chunk), None)
             if success:
                 chunk.ref_cnt = 0
                 self._num_evictable += 1
-                self.calling = "mark_evictable"
-                call_if_there(self._policy, "mark_evictable", (key,))
+                self._mark("mark_evictable", key)
             else:
                 self.calling = "remove"
                 self._policy.remove(key)
-                self._free.append(chunk.chunk_id)
+                self._free.append(self._slot_of(chunk))
 
     def _load(self, request: op.RequestId, keys: Sequence[OffloadKey]) -> None:
+        self._schedule(request, keys)
         for key in keys:
             chunk = self._get(key)
             # A scheduler loads what was just looked up and found.
@@ -291,8 +322,7 @@ class _Believer(Generic[P]):
             self._pins[key] += 1
             if chunk.ref_cnt == 0:
                 self._num_evictable -= 1
-                self.calling = "mark_non_evictable"
-                call_if_there(self._policy, "mark_non_evictable", (key,))
+                self._mark("mark_non_evictable", key)
             chunk.ref_cnt += 1
         self._see(request, keys, reused=True)
 
@@ -310,13 +340,12 @@ class _Believer(Generic[P]):
             chunk.ref_cnt -= 1
             if chunk.ref_cnt == 0:
                 self._num_evictable += 1
-                self.calling = "mark_evictable"
-                call_if_there(self._policy, "mark_evictable", (key,))
+                self._mark("mark_evictable", key)
 
     def _see(self, request: op.RequestId, keys: Sequence[OffloadKey], *, reused: bool) -> None:
         seen = self._seen.setdefault(request, {})
         first = [key for key in keys if key not in seen]
         for key in keys:
             seen.setdefault(key, reused)
-        if first:
+        if first and self._host.tells_accesses:
             self._call("on_request_access", first, request)

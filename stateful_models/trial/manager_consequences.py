@@ -35,12 +35,14 @@ _TOLD: Final = (
     "hits are lost"
 )
 _QUIET: Final = {
-    **dict.fromkeys(("FIN-1", "LOAD-5", "LOOK-2", "STORE-6", "STORE-8", "TOUCH-1"), _TOLD),
+    **dict.fromkeys(("FIN-1", "LOAD-5", "LOOK-2", "STORE-8", "TOUCH-1"), _TOLD),
     **dict.fromkeys(
         ("ARC-3", "LRU-1", "POL-5"),
         "nothing breaks: other chunks go than was promised, and hits are lost",
     ),
     "STORE-3": "nothing breaks: other keys are stored than the threshold asks for",
+    "STORE-6": "nothing breaks: the policy looks through the cache for victims that are not there, "
+    "at every such offer anew",
     "STORE-12": "nothing breaks: some keys are never stored, however often they are offered",
     "MET": "the tokens are right, and the figures that operators and autoscalers read are not",
     "EVT": "the tokens are right, and whoever listens to events is told something else",
@@ -103,6 +105,8 @@ class _Engine(ManagerRun[M]):
         self._tells = able.events and settings.enable_events
         self._worker = Worker(program.capacity)
         self._announced: set[OffloadKey] = set()
+        # Of these, what was announced before a reset, and is not taken back.
+        self._outdated: set[OffloadKey] = set()
         # Keys that a next request finds, and those that were stored and that it does not find.
         self._found: set[OffloadKey] = set()
         self._lost: list[OffloadKey] = []
@@ -112,11 +116,12 @@ class _Engine(ManagerRun[M]):
         self._thorough = False
         self._present: frozenset[OffloadKey] = frozenset()
         self._believed: frozenset[OffloadKey] = frozenset()
+        self._believed_from_before: frozenset[OffloadKey] = frozenset()
 
     @property
     def calling(self) -> str:
         """The call that was made last."""
-        return self._calling.verb
+        return self._calling.operation.verb
 
     def wind_up(self) -> None:
         """End everything, let a next request come, and fill the cache anew. Raises DamageError."""
@@ -136,8 +141,9 @@ class _Engine(ManagerRun[M]):
         return self._performed(operation)
 
     def _performed(self, operation: op.Operation) -> Step:
-        self._calling = operation
+        self._calling.calls(operation)
         step = self.subject.perform(operation)
+        self._calling.ends()
         self._steps.append(step)
         if step.error is not None:
             raise DamageError(dies_of(step.error, operation.verb))
@@ -167,6 +173,9 @@ class _Engine(ManagerRun[M]):
                     self._refused = True
             case op.CompleteStore() | op.CompleteLoad() as completion:
                 worker.complete(completion)
+                if self._tells:
+                    # It does so in the step in which transfers are reported.
+                    self._performed(op.TakeEvents())
             case op.TakeEvents() if isinstance(result, Delivered):
                 for event in result.events:
                     change: Callable[[Iterable[OffloadKey]], None] = (
@@ -175,8 +184,10 @@ class _Engine(ManagerRun[M]):
                         else self._announced.update
                     )
                     change(event.keys)
+                    self._outdated.difference_update(event.keys)
             case op.Reset():
                 worker.reset()
+                self._outdated.update(self._announced)
             case _:
                 pass
 
@@ -241,6 +252,7 @@ class _Engine(ManagerRun[M]):
         self._present = frozenset(self._found)
         self._performed(op.TakeEvents())
         self._believed = frozenset(self._announced)
+        self._believed_from_before = frozenset(self._outdated)
 
     def _fill_anew(self) -> None:
         """As many new keys are stored as there are chunks, so that nothing else is left; and then
@@ -283,11 +295,17 @@ class _Engine(ManagerRun[M]):
                 f"{keys_text(self._lost)} was stored and is not found again: it is computed anew, "
                 "and nothing breaks"
             )
-        in_vain = sorted(self._believed - self._present)
+        in_vain = self._believed - self._present
         if in_vain:
+            # Together with the GPU's own cache, which is not emptied while requests run.
+            condition = (
+                ", unless the GPU's cache is reset with it, which vLLM announces itself"
+                if in_vain <= self._believed_from_before
+                else ""
+            )
             raise DamageError(
-                f"a router believes that {keys_text(in_vain)} is here, and sends requests that "
-                "find nothing"
+                f"a router believes that {keys_text(sorted(in_vain))} is here, and sends requests "
+                f"that find nothing{condition}"
             )
         untold = sorted(self._present - self._believed)
         if untold and self._tells:

@@ -18,6 +18,7 @@ from stateful_models.operations import Operation
 from stateful_models.own_invariants import OwnInvariant, built_with, find_own
 from stateful_models.trial.driver_methods import check_event
 from stateful_models.trial.request import Request
+from stateful_models.vllm.manager_target import is_manager_target, manager_driver, manager_maker
 
 DriverT = TypeVar("DriverT")
 
@@ -47,6 +48,10 @@ def find_driver(request: Request) -> Driver[CachePolicy]:
 def find_manager_driver(request: Request) -> ManagerDriver[OffloadingManager]:
     """The driver of the manager that a request is about. Raises TargetError."""
     target = request.target
+    if is_manager_target(target):
+        if request.driver is None:
+            return manager_driver(target, request.arguments)
+        return _driven(request, manager_maker(target), ManagerDriver)
     own = target in OWN_MANAGERS
     if not own and ":" not in target:
         policy = target in CachePolicyFactory.names()

@@ -20,6 +20,7 @@ from stateful_models.programs import HostOperation, ManagerSettings, Program, ke
 from stateful_models.trial.reports import OwnPromise
 from stateful_models.trial.request import Request, Task, report_on
 from stateful_models.trial.verdicts import Outcome, Report
+from stateful_models.vllm.manager_target import is_manager_target
 
 MOST_LINES: Final = 15
 WIDTH: Final = 100
@@ -71,7 +72,12 @@ def program_test(
         unpacked = ", ".join(variables.values()) + ("," if len(variables) == 1 else "")
         head.append(f'    {unpacked} = keys("{shown}")')
     named = "" if law is None else f", {json.dumps(law)}"
-    head.append(f"    {check}({target.text}{named}, {program.capacity}, [")
+    call = f"    {check}({target.text}{named}, {program.capacity}, ["
+    if request.vllm is not None and len(call) > WIDTH:
+        options = _packed([f"{each}," for each in _vllm_options(request, request.vllm)])
+        head += ["    driver = policy_driver(", *(f"        {each}" for each in options), "    )"]
+        call = f"    {check}(driver{named}, {program.capacity}, ["
+    head.append(call)
     options = [f"invariants=[{invariant.text}]"] if invariant.text and law is None else []
     if program.watchful:
         options.append("watchful=True")
@@ -130,6 +136,8 @@ def trial_options(report: Report, *, everything: bool = True) -> Iterator[tuple[
         yield "environment", dict(report.environment)
     if report.manager:
         yield "manager", True
+    if report.vllm is not None:
+        yield "vllm", report.vllm
     default = Request(task=Task.POLICY, target="")
     if everything or report.profile != default.profile.value:
         yield "profile", report.profile
@@ -157,6 +165,10 @@ def _words_in(calls: Sequence[str]) -> list[str]:
 
 def _target(request: Request) -> _Named:
     """The target as an expression. Raises _ElsewhereError."""
+    if request.vllm is not None:
+        return _vllm_target(request, request.vllm)
+    if is_manager_target(request.target):
+        return _vllm_manager(request)
     manager = request.task is Task.MANAGER
     registered = ":" not in request.target or (manager and request.target in OWN_MANAGERS)
     plain = request.driver is None and not request.arguments
@@ -186,6 +198,36 @@ def _target(request: Request) -> _Named:
     )
     driver = _import_of(request.driver or usual)
     return _Named(f"{driver.text}({target.text}{arguments})", (*target.imports, *driver.imports))
+
+
+def _vllm_target(request: Request, version: str) -> _Named:
+    """A policy whose imports have to be answered, so that no import statement gets it."""
+    imported = "from stateful_models.vllm.policies import policy_driver"
+    return _Named(f"policy_driver({', '.join(_vllm_options(request, version))})", (imported,))
+
+
+def _vllm_options(request: Request, version: str) -> list[str]:
+    """The arguments of `policy_driver`."""
+    options = [json.dumps(request.target), json.dumps(version)]
+    if request.driver is not None:
+        options.append(f"driver={json.dumps(request.driver)}")
+    if request.arguments:
+        options.append(f"arguments={_expression(dict(request.arguments), {})}")
+    return options
+
+
+def _vllm_manager(request: Request) -> _Named:
+    """vLLM's own manager, which is had by its name alone. Raises _ElsewhereError."""
+    name = json.dumps(request.target)
+    arguments = f", {_expression(dict(request.arguments), {})}" if request.arguments else ""
+    module = "stateful_models.vllm.manager_target"
+    if request.driver is not None:
+        driver = _import_of(request.driver)
+        make = f"from {module} import manager_maker"
+        return _Named(f"{driver.text}(manager_maker({name}){arguments})", (*driver.imports, make))
+    if not arguments:
+        return _Named(name)
+    return _Named(f"manager_driver({name}{arguments})", (f"from {module} import manager_driver",))
 
 
 def _own_invariant(

@@ -11,6 +11,7 @@ from stateful_models.drivers import Driver
 from stateful_models.engines.base import GAVE_UP, Breach, Engine, PolicyTrial
 from stateful_models.engines.runs import PLAIN, MakeInvariants, Surroundings, run_program
 from stateful_models.engines.suites import policy_law
+from stateful_models.engines.wrapper import Wrapper
 from stateful_models.trial.consequences import consequence, quiet_consequence
 from stateful_models.trial.pasting import program_test, verdict_test
 from stateful_models.trial.reports import Observed, OwnPromise, Reporter, Shown
@@ -67,6 +68,8 @@ def try_policy(
             )
         run = run_program(driver, program, make_invariants, surroundings=surroundings)
         demand = breach.clause, breach.kind
+        # What a wrapper does not pass on has left no trace unless the program shows one.
+        grave = breach.kind is Kind.SAFETY and breach.engine != Wrapper.name
         shown = any((found.clause, found.kind) == demand for found in run.violations)
         lines = program_lines(run.played, run.violations) if shown else plain_lines(program)
         chunks = "1 chunk" if program.capacity == 1 else f"{program.capacity} chunks"
@@ -78,7 +81,7 @@ def try_policy(
                 program,
                 surroundings,
                 clause=breach.clause,
-                safety=breach.kind is Kind.SAFETY,
+                safety=grave,
             ),
             _test(trial, request, breach, own),
         )

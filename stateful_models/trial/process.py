@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum
 from math import inf
+from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -29,6 +30,7 @@ from typing import Final, Self
 from attrs import field, frozen
 
 from kvoffload.errors import InvalidValueError, KVOffloadError
+from stateful_models.trial.hang import LOAD
 from stateful_models.trial.mark import Mark
 
 __all__ = ["ChildChannel", "ChildEnd", "Ending", "NotAChildError", "run_child"]
@@ -41,6 +43,7 @@ GRACE_S: Final = 1.0
 _PR_SET_PDEATHSIG: Final = 1
 _VARIABLE = "KVOFFLOAD_TRIAL_CHANNEL"
 _MESSAGE, _DONE = b":", b"."
+_TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _READ = 65_536
 _POLL_S = 0.05
 _LAST_WORDS_S = 0.25
@@ -110,10 +113,11 @@ def run_child(
 
     The child has this environment with `env` laid over it, this `sys.path`, and its hash seed.
     `on_message` is called here with each message as it arrives. No more than `timeout_s` seconds
-    after the start the process group is killed, or once a mark has stood for longer than the
-    seconds of `patience` with it. Whatever is raised here meanwhile, Ctrl-C too,
-    kills it as well and goes on; so does what `poll` raises, which is called every few hundredths
-    of a second. A process that left the group is not found again.
+    after the start the process group is killed, or once a mark has stood while the process worked
+    for more than the seconds of `patience` with it, or for `LOAD` times as many seconds in all.
+    Whatever is raised here meanwhile, Ctrl-C too, kills it as well and goes on; so does what `poll`
+    raises, which is called every few hundredths of a second. A process that left the group is not
+    found again.
 
     Raises InvalidValueError for a hash seed outside 0 to 2**32 - 1 or a time that is not positive.
     """
@@ -235,14 +239,16 @@ class _Child:
     ) -> bool:
         """Pass on what comes until the process has ended; whether it was over in time."""
         leaving = False
-        turn, since = self._mark.turn(), monotonic()
+        turn, since, worked = self._mark.turn(), monotonic(), self._worked()
         while self._process.poll() is None:
             poll()
             now = monotonic()
             if turn != self._mark.turn():
-                turn, since = self._mark.turn(), now
-            elif now - since > patience(self._mark.get()):
-                deadline = now
+                turn, since, worked = self._mark.turn(), now, self._worked()
+            else:
+                limit = patience(self._mark.get())
+                if self._worked() - worked > limit or now - since > LOAD * limit:
+                    deadline = now
             if self._frames.done and not leaving:
                 leaving = True
                 deadline = min(deadline, now + GRACE_S)
@@ -277,6 +283,16 @@ class _Child:
             stderr=self._stderr.text(),
             mark=self._mark.get(),
         )
+
+    def _worked(self) -> float:
+        """Seconds that the process has used of a processor; 0 where the system does not tell."""
+        try:
+            told = Path(f"/proc/{self._process.pid}/stat").read_bytes()
+        except OSError:
+            return 0.0
+        # The 14th and 15th of all, of which two come before what is split; one may have brackets.
+        figures = told.rpartition(b")")[2].split()
+        return sum(map(int, figures[11:13])) / _TICKS_A_SECOND
 
     def _listen(self, seconds: float) -> bool:
         """Pass on what comes within the time; whether anything did."""

@@ -52,7 +52,8 @@ class Request:
 
     `only` and `without` are globs over the ids of clauses, `known` the clauses that are known to
     be broken. One that is `unhurried` plays all its programs, however long that takes: what is
-    a test has to come to the same on any machine.
+    a test has to come to the same on any machine. `vllm` is the version of vLLM that the target is
+    written for, whose stand-ins answer its imports, or "installed"; None for what needs none.
     """
 
     task: Task
@@ -66,6 +67,7 @@ class Request:
     without: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
     unhurried: bool = False
+    vllm: str | None = None
     environment: Mapping[str, str] = field(factory=dict)
     arguments: Mapping[str, Argument] = field(factory=dict)
 
@@ -93,6 +95,7 @@ def report_on(request: Request, verdict: Outcome) -> Report:
         driver=request.driver,
         invariants=request.invariants,
         manager=request.task is Task.MANAGER,
+        vllm=request.vllm,
     )
 
 

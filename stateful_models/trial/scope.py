@@ -11,6 +11,7 @@ from stateful_models.capabilities import Capabilities
 from stateful_models.engines.claims import Renaming
 from stateful_models.engines.comparing import Law
 from stateful_models.engines.laws import WithoutHints
+from stateful_models.invariants.orders import ModelOrder
 
 
 @frozen
@@ -46,6 +47,8 @@ ORDER_HOOKS: Final = (
     "mark_evictable",
     "mark_non_evictable",
 )
+
+ITS_MODEL: Final = ModelOrder.clauses[0]
 
 _CLAIMED: Final[tuple[tuple[type[Law], Callable[[Capabilities], bool], str], ...]] = (
     (Renaming, lambda c: c.key_blind, "key_blind"),
@@ -92,6 +95,12 @@ POLICY_SCOPE: Final[Mapping[str, Scope]] = {
     "ARC-3": Scope(("eviction",), lambda c: c.arc, "arc"),
     "ARC-4": Scope(("eviction",), lambda c: c.arc, "arc"),
     "ARC-5": Scope(("eviction", "finished request"), lambda c: c.arc, "arc"),
+    ITS_MODEL: Scope(
+        ("eviction", "finished request that reused"),
+        lambda c: c.model is not None,
+        "model",
+        promise=(ModelOrder.__doc__ or "").strip(),
+    ),
     **{
         law.clause: Scope((law.situation,), claimed, claim, promise=law.promise)
         for law, claimed, claim in _CLAIMED
@@ -99,5 +108,5 @@ POLICY_SCOPE: Final[Mapping[str, Scope]] = {
 }
 """Every clause that is judged in the trial of a policy, and what else it may claim."""
 
-CLAIMS: Final = tuple(law.clause for law, _, _ in _CLAIMED)
+CLAIMS: Final = (ITS_MODEL, *(law.clause for law, _, _ in _CLAIMED))
 """What a policy may claim that is no clause of the contract."""

@@ -16,7 +16,7 @@ from stateful_models.engines.base import Breach
 from stateful_models.engines.manager_runs import NEEDED_FOR
 from stateful_models.engines.runs import BUILDING
 from stateful_models.loading import TargetError
-from stateful_models.trial.clock import LOAD
+from stateful_models.trial.hang import LOAD
 from stateful_models.trial.managers import MANAGER_SCOPE
 from stateful_models.trial.pasting import verdict_test
 from stateful_models.trial.process import ChildEnd, Ending, run_child
@@ -42,9 +42,9 @@ ENGINES: Final = 12
 that it may take."""
 SPARE_S: Final = 20.0
 CALL_PATIENCE_S: Final = 10.0
-"""Real seconds for which one call that the trial itself cannot end is waited."""
+"""Seconds that one call may work which the trial itself cannot end."""
 BUILD_PATIENCE_S: Final = 15.0
-"""And one constructor."""
+"""And a constructor."""
 OTHER_HASH_SEEDS: Final = (1, 2)
 
 
@@ -60,8 +60,23 @@ def hold_trial(
 ) -> Report:
     """Try one target, and report. What becomes of the process is part of the report.
 
-    `poll` is called again and again while the process runs; what it raises ends that.
+    `poll` is called again and again while the process runs; what it raises ends that. A call that
+    only another process can end has to hang twice before it convicts.
     """
+    report, hung = _held_trial(request, on_progress, poll)
+    if not hung:
+        return report
+    again, hung = _held_trial(request, on_progress, poll)
+    if hung or again.verdict is Outcome.UNTRIED:
+        return again
+    note = f"once {report.clauses[0].seen}: when all was done again it did"
+    return evolve(again, notes=(*again.notes, note))
+
+
+def _held_trial(
+    request: Request, on_progress: Callable[[str, float], None], poll: Callable[[], object]
+) -> tuple[Report, bool]:
+    """The report, and whether it is of a call that did not return, and that nothing here ended."""
     report: Report | None = None
     problem = ""
     where = ""
@@ -92,17 +107,18 @@ def hold_trial(
         if report is not None and report.verdict is not Outcome.CONVICTED:
             report = evolve(report, notes=(*report.notes, *others.advice()))
     if report is not None:
-        return report
-    if problem:
-        return untried(request, problem)
+        return report, False
     doing = Doing.decode(end.mark)
-    if doing.call == BUILDING:
-        return untried(request, f"{request.target}: cannot be built: {_told_by(end, where)}")
-    if doing.call:
-        return _ended_by_the_target(request, end, doing.call, where)
-    if doing.loading:
-        return untried(request, f"{doing.loading}: cannot be loaded: {_told_by(end, where)}")
-    return untried(request, _told_by(end, where))
+    if problem:
+        pass
+    elif doing.call == BUILDING:
+        problem = f"{request.target}: cannot be built: {_told_by(end, where)}"
+    elif doing.call:
+        hung = end.kind is Ending.DID_NOT_RETURN
+        return _ended_by_the_target(request, end, doing.call, where), hung
+    elif doing.loading:
+        problem = f"{doing.loading}: cannot be loaded: {_told_by(end, where)}"
+    return untried(request, problem or _told_by(end, where)), False
 
 
 def own_clauses(request: Request) -> tuple[OwnClause, ...]:

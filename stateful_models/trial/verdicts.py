@@ -13,6 +13,8 @@ from typing import Final
 import msgspec
 from attrs import field, fields, frozen
 
+from stateful_models.trial.portability import Portability
+
 CONTRACT: Final = "1"
 """The version of the contract that verdicts are about."""
 
@@ -118,7 +120,8 @@ class Report:
     """One target on trial. `problem` says why it could not be tried; `notes` are worth reading.
 
     `cut` has the engines whose time was up before they had played all their programs, with the
-    share of them that was.
+    share of them that was. `vllm` is the version of vLLM that it was tried with, if it is written
+    for vLLM, and `portability` what it is in each.
     """
 
     target: str
@@ -139,6 +142,8 @@ class Report:
     notes: tuple[str, ...] = ()
     problem: str = ""
     cut: Mapping[str, float] = field(factory=dict)
+    vllm: str | None = None
+    portability: tuple[Portability, ...] = ()
 
     @property
     def share(self) -> float:

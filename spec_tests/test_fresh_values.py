@@ -1,0 +1,223 @@
+"""Growth with ever new sessions: what is kept of values of hints and of host events (POL-4)."""
+
+from collections.abc import Mapping, Sequence, Set
+
+import pytest
+from attrs import evolve
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from typing_extensions import override
+
+from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
+from stateful_models.contract import Kind
+from stateful_models.drivers import Driver
+from stateful_models.engines.base import PolicyTrial
+from stateful_models.engines.fresh_values import FreshValues, fresh
+from stateful_models.engines.growth import Growth
+from stateful_models.gallery.broken_policies.base import Plain
+from stateful_models.levels import QUICK
+from stateful_models.operations import HostEvent
+
+Hints = Mapping[str, object] | None
+
+
+def hint(context: ReqContext, name: str) -> object:
+    hints = context.kv_transfer_params
+    return hints.get(name) if isinstance(hints, dict) else None
+
+
+class Remembers(Plain):
+    """Remembers each session that ever inserted."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self.seen: dict[object, None] = {}
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        super().insert(key, chunk, req_context)
+        self.seen[self.session(req_context)] = None
+
+    def session(self, context: ReqContext) -> object:
+        return hint(context, "session")
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self.seen.clear()
+
+    def session_ended(self, session: object) -> None:
+        """A host says so."""
+
+
+class RemembersNumbers(Remembers):
+    """Keeps numbers of sessions."""
+
+    @override
+    def session(self, context: ReqContext) -> object:
+        return hint(context, "number")
+
+
+class RemembersEnds(Plain):
+    """Remembers each session of which a host said that it is over."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self.over: set[object] = set()
+
+    def session_ended(self, session: object) -> None:
+        self.over.add(session)
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self.over.clear()
+
+
+class RemembersRoles(Remembers):
+    """Keeps something for each role."""
+
+    @override
+    def session(self, context: ReqContext) -> object:
+        return hint(context, "role")
+
+
+class RemembersRanks(Remembers):
+    """Keeps something for each rank, which are a few."""
+
+    @override
+    def session(self, context: ReqContext) -> object:
+        return hint(context, "rank")
+
+
+class EndsByEvent(Remembers):
+    """Forgets a session when it is told that it is over."""
+
+    @override
+    def session_ended(self, session: object) -> None:
+        self.seen.pop(session, None)
+
+
+class EndsByHint(Remembers):
+    """Forgets a session when the last of its requests has ended."""
+
+    @override
+    def on_request_finished(
+        self,
+        key_groups: Sequence[Sequence[OffloadKey]],
+        insertion_only_keys: Set[OffloadKey],
+        reused_keys: Set[OffloadKey],
+        req_context: ReqContext,
+    ) -> None:
+        super().on_request_finished(key_groups, insertion_only_keys, reused_keys, req_context)
+        if hint(req_context, "ended") is True:
+            self.seen.pop(self.session(req_context), None)
+
+
+class Bounded(Remembers):
+    """Remembers so many sessions."""
+
+    bound = 200
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        super().insert(key, chunk, req_context)
+        while len(self.seen) > self.bound:
+            del self.seen[next(iter(self.seen))]
+
+
+class FarBounded(Remembers):
+    """Would remember so many that no trial comes to them."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self.max_sessions = 100_000
+
+
+class Wide(Driver[CachePolicy]):
+    """Hardly ever the same session."""
+
+    sessions: SearchStrategy[str] = st.integers(0, 10**9).map(str)
+
+    @override
+    def contexts(self) -> SearchStrategy[Hints]:
+        named = {"session": self.sessions, "number": st.integers(0, 2**40)}
+        rest = {
+            "ended": st.booleans(),
+            "role": st.sampled_from(["user", "tool"]),
+            "rank": st.integers(0, 100),
+        }
+        return st.none() | st.fixed_dictionaries(named, optional=rest)
+
+    @override
+    def host_events(self) -> SearchStrategy[HostEvent]:
+        return self.sessions.map(lambda name: HostEvent("session_ended", (name,)))
+
+
+class Narrow(Wide):
+    """Of two sessions, which may stand for any."""
+
+    sessions = st.sampled_from(["s1", "s2"])
+
+
+def weights(cls: type[CachePolicy], driver: type[Driver[CachePolicy]]) -> tuple[list[Kind], bool]:
+    """Of what was found against POL-4; and whether it was tried."""
+    trial = PolicyTrial(
+        driver(cls), lambda capacity: (), level=evolve(QUICK, churn=1_500, patience_s=1_000.0)
+    )
+    Growth().run(trial)
+    found = [kind for (clause, kind) in trial.breaches if clause == "POL-4" and kind is not None]
+    return found, "POL-4" in trial.tried
+
+
+@pytest.mark.parametrize("cls", [Remembers, RemembersNumbers, RemembersEnds])
+def test_who_remembers_every_session_grows(cls: type[CachePolicy]) -> None:
+    assert weights(cls, Wide) == ([Kind.LIVENESS], True)
+
+
+@pytest.mark.parametrize("cls", [Remembers, RemembersEnds, RemembersRoles])
+def test_where_the_driver_has_a_few_values_it_is_advice(cls: type[CachePolicy]) -> None:
+    assert weights(cls, Narrow) == ([Kind.ADVICE], True)
+
+
+def test_what_a_driver_has_a_few_of_may_be_all_there_is() -> None:
+    assert weights(RemembersRoles, Wide) == ([Kind.ADVICE], True)
+
+
+def no_events(driver: object) -> None:
+    return None
+
+
+@pytest.mark.parametrize("cls", [Plain, EndsByEvent, EndsByHint, Bounded, RemembersRanks])
+@pytest.mark.parametrize("driver", [Wide, Narrow])
+def test_who_forgets_is_acquitted(
+    cls: type[CachePolicy], driver: type[Driver[CachePolicy]]
+) -> None:
+    if cls is Plain:
+        driver = type("Eventless", (driver,), {"host_events": no_events})
+    assert weights(cls, driver) == ([], True)
+
+
+def test_a_bound_that_is_not_come_to_is_not_known_to_hold() -> None:
+    trial = PolicyTrial(
+        Wide(FarBounded), lambda capacity: (), level=evolve(QUICK, churn=1_500, patience_s=1_000.0)
+    )
+    Growth().run(trial)
+    assert (trial.breaches, "POL-4" in trial.tried) == ({}, False)
+    assert "if `max_sessions` of 100,000 is a bound, it was not come to" in trial.notes[-1]
+
+
+def test_what_can_be_varied_is_told_from_examples() -> None:
+    ids = [{"id": f"s{n}", "at": n * 1e6, "rank": n % 5, "flag": True} for n in range(20)]
+    values = FreshValues(ids, (), lambda count: [{"id": f"s{n}"} for n in range(count)])
+    assert (values.names, values.free) == (("id",), {"id"})
+    assert values.endings[0] == {"at": 0.0, "rank": 0, "flag": True}
+    roles = FreshValues([{"role": "user"}, {"role": "tool"}, None], ())
+    assert (roles.names, roles.all_free) == (("role",), False)
+    assert not FreshValues([{"rank": 1}, {"flag": True}, None], ()).varies
+    assert [fresh(one, 3) for one in ("s1", "12", 5, True)] == [
+        "s1-3",
+        "7000000003",
+        7_000_000_003,
+        True,
+    ]
