@@ -354,7 +354,7 @@ def test_settings_are_made_plain() -> None:
     assert trial.judged(trial.run(Program(2, tuple(offers), False, settings)), "by hand")
     program = trial.breaches["SLOT-1", Kind.SAFETY].program
     assert program is not None
-    assert program.settings == ManagerSettings(policy="lru", enable_events=False)
+    assert program.settings == ManagerSettings()
     assert program.operations == (op.PrepareStore("r1", (A,), 1),)
 
 
