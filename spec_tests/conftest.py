@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -63,3 +64,12 @@ def pytest_report_header(config: pytest.Config) -> str:
     profile = config.getoption("--hypothesis-profile") or "ci"
     where = Path(kvoffload.__file__).parent
     return f"kvoffload: {where} (Python {sys.version.split()[0]}, Hypothesis profile {profile})"
+
+
+@pytest.fixture(autouse=True)
+def imports_are_left_alone() -> Iterator[None]:
+    """Whoever tries a policy of vLLM in this process has its imports answered; not those after."""
+    yield
+    policies = sys.modules.get("stateful_models.vllm.policies")
+    if policies is not None:
+        policies.answer_no_more()

@@ -65,6 +65,11 @@ def policy_driver(
     return answers.load(request)
 
 
+def answer_no_more() -> None:
+    """Undo what `policy_driver` did to the imports of this process, for tests that come after."""
+    _Answers.none()
+
+
 class _Answers:
     """What answers the imports of this process, and what was imported with it."""
 
@@ -80,11 +85,16 @@ class _Answers:
         """Those of this version from now on, and none of another."""
         now = cls._now
         if now is None or now._version != version:
-            if now is not None:
-                now._leave()
-            cls._now = None
+            cls.none()
             now = cls._now = cls(version)
         return now
+
+    @classmethod
+    def none(cls) -> None:
+        """From now on imports are nobody's but Python's."""
+        now, cls._now = cls._now, None
+        if now is not None:
+            now._leave()
 
     def load(self, request: Request) -> Driver[CachePolicy]:
         """The driver that is asked for. Raises TargetError."""
