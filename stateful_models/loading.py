@@ -16,6 +16,7 @@ from types import FrameType, ModuleType
 from typing import Final
 
 from kvoffload.errors import KVOffloadError
+from stateful_models.frames import Place, innermost
 
 FILE_MODULE: Final = "kvoffload_target_"
 """How the names of modules begin that were loaded from a file; what follows is a digest."""
@@ -128,20 +129,21 @@ def describe(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Where the exception, or what it was raised from, came up.
+    """Where the exception, or what it was raised from, came up: the last line of its author's.
 
     Empty where one of our own says in words what was wrong with somebody else's code.
     """
     if isinstance(error, KVOffloadError):
         return "" if error.__cause__ is None else place_of(error.__cause__)
-    place = ""
+    places: list[Place] = []
     traceback = error.__traceback__
     while traceback is not None:
         if not _of_import_system(traceback.tb_frame):
             code = traceback.tb_frame.f_code
-            place = f"{Path(code.co_filename).name}:{traceback.tb_lineno} in {code.co_name}"
+            places.append(Place(code.co_filename, traceback.tb_lineno, code.co_name))
         traceback = traceback.tb_next
-    return place
+    place = innermost(places)
+    return "" if place is None else f"{Path(place.file).name}:{place.line} in {place.function}"
 
 
 def in_one_line(text: str) -> str:

@@ -84,7 +84,7 @@ class UnderLoad:
         self.chunks: dict[OffloadKey, ChunkStatus] = {}
         self.refused: int = 0
         self.requests: int = 0
-        self.gauge = gauge or Gauge()
+        self.gauge: Gauge = gauge or Gauge()
         self._hooks = PolicyHooks(policy)
         self._make_key = make_key
         self._make_chunk = make_chunk

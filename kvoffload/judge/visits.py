@@ -92,7 +92,7 @@ class SwitchedClasses:
     """
 
     def __init__(self) -> None:
-        self.meter = VisitMeter()
+        self.meter: VisitMeter = VisitMeter()
         counting_key = {
             name: method for name, method in vars(CountedKey).items() if callable(method)
         }

@@ -43,7 +43,7 @@ class Meter(VisitMeter):
 
     @override
     def meet(self, slot: int) -> None:
-        self.visits += 1
+        super().meet(slot)
         if self.last_met.get(slot) != self.call:
             self.last_met[slot] = self.call
             self.met[slot] = self.met.get(slot, 0) + 1
