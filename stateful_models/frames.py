@@ -9,14 +9,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import kvoffload
+from kvoffload import errors
 
 __all__ = ["Place", "innermost", "is_of_the_kit"]
 
 _KIT: Final = f"{Path(__file__).parent}{os.sep}"
 _GALLERY: Final = f"{_KIT}gallery{os.sep}"
 """What is there is on trial like anybody's."""
-_OURS: Final = f"{Path(kvoffload.__file__).parent}{os.sep}"
+_OURS: Final = f"{Path(errors.__file__).parent}{os.sep}"
 _GENERATED: Final = "<attrs generated"
 _LIBRARY: Final = tuple(
     {f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")}
