@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from typing_extensions import override
 
@@ -430,6 +430,17 @@ class WTinyLFUForgetsTheParked(ForgetsTheParked, WTinyLFUCachePolicy):
 # Segmented LRU
 
 
+class OtherSegments(SLRUCachePolicy):
+    """Has segments of another class."""
+
+    segments_cls: ClassVar[type[Segments]]
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self._segments = self.segments_cls(self._segments.protected_size)
+        self._lines = (self._segments.probation, self._segments.protected)
+
+
 class EntersProtected(SLRUCachePolicy):
     """New chunks enter the protected segment."""
 
@@ -446,14 +457,10 @@ class NoSecondChance(Segments):
         self.protected.append(entry)
 
 
-class ProtectsEverything(RoomySLRU):
+class ProtectsEverything(OtherSegments, RoomySLRU):
     """The protected segment has no bound."""
 
-    def __init__(self, cache_capacity: int) -> None:
-        super().__init__(cache_capacity)
-        segments = self._segments
-        self._segments = NoSecondChance(segments.protected_size)
-        self._lines = (self._segments.probation, self._segments.protected)
+    segments_cls = NoSecondChance
 
 
 class OldChance(Segments):
@@ -468,14 +475,10 @@ class OldChance(Segments):
                 self.probation.append(other)
 
 
-class ChanceAtTheOldEnd(SLRUCachePolicy):
+class ChanceAtTheOldEnd(OtherSegments):
     """A key that leaves the protected segment goes next."""
 
-    def __init__(self, cache_capacity: int) -> None:
-        super().__init__(cache_capacity)
-        segments = self._segments
-        self._segments = OldChance(segments.protected_size)
-        self._lines = (self._segments.probation, self._segments.protected)
+    segments_cls = OldChance
 
 
 class SparesPinned(Segments):
@@ -489,14 +492,10 @@ class SparesPinned(Segments):
             self.probation.append(oldest or self.protected.oldest())
 
 
-class PinsDecide(RoomySLRU):
+class PinsDecide(OtherSegments, RoomySLRU):
     """What is pinned stays protected."""
 
-    def __init__(self, cache_capacity: int) -> None:
-        super().__init__(cache_capacity)
-        segments = self._segments
-        self._segments = SparesPinned(segments.protected_size)
-        self._lines = (self._segments.probation, self._segments.protected)
+    segments_cls = SparesPinned
 
 
 class ProtectedFirst(SLRUCachePolicy):

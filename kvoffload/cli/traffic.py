@@ -81,9 +81,10 @@ class Traffic:
             else parse_bytes("chunk-bytes", self.chunk_bytes)
         )
 
+        working_set = workload.distinct_blocks
+
         def chunks(texts: tuple[str, ...]) -> list[int]:
-            asked = {Capacity.parse(text).resolve(workload.distinct_blocks, size) for text in texts}
-            return sorted(asked)
+            return sorted({Capacity.parse(text).resolve(working_set, size) for text in texts})
 
         return Plan(
             source=source,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from attrs import frozen
 
+from kvoffload.judge.attempts import Failure
 from kvoffload.judge.hints import (
     HintKind,
     HintReport,
@@ -17,7 +18,7 @@ from kvoffload.judge.hints import (
 )
 from kvoffload.judge.outcome import Demand, Outcome
 from kvoffload.judge.session_value import capacity_for
-from kvoffload.judge.study import Failure, MakeManager, Run, Source, Study, workload_of
+from kvoffload.judge.study import MakeManager, Run, Source, Study, workload_of
 from kvoffload.judge.value import Plan
 
 

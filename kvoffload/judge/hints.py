@@ -12,17 +12,15 @@ from typing import Final
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
 from kvoffload.errors import InvalidValueError
+from kvoffload.judge.attempts import Hints, attempt
 from kvoffload.judge.engine import Engine
 from kvoffload.judge.outcome import Demand, Outcome
-from kvoffload.judge.resampling import Interval, resampled
+from kvoffload.judge.resampling import Interval, share_of
 from kvoffload.judge.sessions import NOBODY, Sessions
 from kvoffload.judge.workload import Workload
 from kvoffload.manager import OffloadingManager
-
-Hints = Mapping[str, object] | None
 
 PROBED_REQUESTS: Final = 1_000
 """So many requests at least carry a malformed value, to find out which values a policy bears."""
@@ -224,17 +222,22 @@ def run_kind(
     """Run a workload under one kind of hints. What the policy raises is part of the answer."""
     known = futures_of(workload) if futures is None else futures
 
-    def attempt(values: Sequence[int] | None, requests: int | None = None) -> Outcome | Raised:
+    def tried(values: Sequence[int] | None, requests: int | None = None) -> Outcome | Raised:
         giver = HintGiver(
             known, kind, hints_for=hints_for, seed=seed, hostile=hostile, values=values
         )
         value = None
         if values is not None and len(values) == 1:
             malformed = giver.value(values[0])
-            value = "left out" if malformed is LEFT_OUT else _in_short(malformed)
-        return _attempt(make_manager(capacity), _head(workload, requests), giver, value)
+            value = "left out" if malformed is LEFT_OUT else _shown(malformed)
+        # What building the manager raises is no matter of hints, and passes through.
+        manager, head = make_manager(capacity), _head(workload, requests)
+        found = attempt(lambda hints: Engine(manager, head, hints=hints).run(), giver)
+        if isinstance(found, Outcome):
+            return found
+        return Raised(max(found.request, 0), _in_short(found.what, 100), value)
 
-    found = attempt(None)
+    found = tried(None)
     if isinstance(found, Outcome):
         return HintRun(kind, found)
     if kind is not HintKind.MALFORMED:
@@ -242,12 +245,12 @@ def run_kind(
     # Which values it was: each alone, as far as it took with all of them.
     far = max(PROBED_REQUESTS, found.request + 1)
     numbers = range(len(hostile()) + 1)
-    alone = {number: attempt([number], far) for number in numbers}
+    alone = {number: tried([number], far) for number in numbers}
     raised = [one for one in alone.values() if isinstance(one, Raised)]
     borne = [number for number, one in alone.items() if isinstance(one, Outcome)]
     if not raised or not borne:
         return HintRun(kind, None, tuple(raised) or (found,))
-    again = attempt(borne)
+    again = tried(borne)
     if isinstance(again, Raised):
         return HintRun(kind, None, (*raised, again))
     return HintRun(kind, again, tuple(raised))
@@ -259,35 +262,16 @@ def _head(workload: Workload, requests: int | None) -> Workload:
     return Workload(workload.requests[:requests], workload.gpu_hits[:requests], workload.has_tokens)
 
 
-def _attempt(
-    manager: OffloadingManager, workload: Workload, giver: HintGiver, value: str | None
-) -> Outcome | Raised:
-    begun = 0
+def _in_short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
-    def hints(number: int) -> dict[str, object] | None:
-        nonlocal begun
-        begun = number
-        return giver(number)
 
+def _shown(value: object) -> str:
     try:
-        return Engine(manager, workload, hints=hints).run()
-    except KeyboardInterrupt:
-        raise
-    # A policy may raise anything, and exit.
-    except BaseException as error:
-        return Raised(begun, _in_short(error), value)
-
-
-def _in_short(value: object) -> str:
-    try:
-        text = f"{value}" if isinstance(value, BaseException) else repr(value)
+        text = repr(value)
     except Exception:
         text = ""
-    text = " ".join(text.split())
-    if isinstance(value, BaseException):
-        text = f"{type(value).__name__}: {text}" if text else type(value).__name__
-    limit = 100 if isinstance(value, BaseException) else 30
-    return text if len(text) <= limit else f"{text[:limit]}..."
+    return _in_short(" ".join(text.split()), 30)
 
 
 @frozen(kw_only=True)
@@ -379,11 +363,7 @@ def _difference(
         return None
     served = one.token_hits if other is None else one.token_hits - other.token_hits
 
-    def share(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return sums[:, 0] / sums[:, 1]
-
-    return resampled(share, served[after:], demand.tokens[after:])
+    return share_of(served[after:], demand.tokens[after:])
 
 
 def ablate(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isqrt
+from typing import TypeAlias
 
 import numpy as np
 from attrs import frozen
@@ -17,6 +18,9 @@ from numpy.typing import NDArray
 
 from kvoffload.errors import InvalidValueError
 from kvoffload.judge.outcome import Counts
+
+Sums: TypeAlias = NDArray[np.float64]
+"""Rows of sums over requests, one column a series."""
 
 SAMPLES = 2_000
 LEVEL = 0.95
@@ -37,7 +41,7 @@ def block_length(requests: int) -> int:
 
 
 def resampled(
-    figure: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    figure: Callable[[Sums], Sums],
     *series: Counts,
     seed: int = 0,
     samples: int = SAMPLES,
@@ -66,3 +70,13 @@ def resampled(
         return Interval(value, None, None)
     low, high = np.quantile(figures, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(value, float(low), float(high))
+
+
+def share_of(part: Counts, whole: Counts) -> Interval:
+    """The share that the sum of one series over requests is of another's, with its interval."""
+    return resampled(_share, part, whole)
+
+
+def _share(sums: Sums) -> Sums:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(sums[:, 0] / sums[:, 1], np.float64)

@@ -9,8 +9,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from kvoffload.errors import InvalidValueError
-from kvoffload.judge.outcome import Counts
-from kvoffload.judge.resampling import Interval, resampled
+from kvoffload.judge.resampling import Interval, share_of
 from kvoffload.judge.workload import Workload
 from kvoffload.keys import OffloadKey
 from kvoffload.replay.keys import KeyTable
@@ -189,16 +188,6 @@ class ResidencyWatch:
                 found[level] = resident[level] if depth == 0 else resident[level] & found[parents]
             held = int(resident.sum())
             self._samples.append(Sample(at, held, held - int(found.sum())))
-
-
-def share_of(part: Counts, whole: Counts) -> Interval:
-    """The share that the sum of one series over requests is of another's, with its interval."""
-
-    def share(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return sums[:, 0] / sums[:, 1]
-
-    return resampled(share, part, whole)
 
 
 def _next(events: Places, since: Places, requests: int) -> Places:

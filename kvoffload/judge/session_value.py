@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from attrs import frozen
 
+from kvoffload.judge.attempts import Failure, GiveHints, attempt
 from kvoffload.judge.sessions import SessionReport, run_sessions
-from kvoffload.judge.study import Failure, MakeManager, Source, Study, in_words, workload_of
+from kvoffload.judge.study import MakeManager, Source, Study, workload_of
 from kvoffload.judge.value import Plan
 
 NEAREST = 0.1
@@ -27,22 +28,12 @@ class SessionRuns:
     def __call__(self) -> SessionReport | Failure:
         """What its sessions had of it. Raises TraceError."""
         workload = workload_of(self.source, self.gpu_chunks)
-        begun = -1
 
-        def hints(number: int) -> dict[str, object] | None:
-            nonlocal begun
-            begun = number
-            given = workload.requests[number].hints
-            return None if given is None else dict(given)
-
-        try:
+        def play(hints: GiveHints) -> SessionReport:
             manager = self.make(self.capacity)
             return run_sessions(manager, workload, after=self.warm_up, hints=hints).report
-        except KeyboardInterrupt:
-            raise
-        # As in a run for the value.
-        except BaseException as error:
-            return Failure(in_words(error), begun)
+
+        return attempt(play, workload.recorded_hints)
 
 
 @frozen(kw_only=True)

@@ -11,14 +11,13 @@ from attrs import frozen
 
 from kvoffload.judge.engine import Engine
 from kvoffload.judge.outcome import Counts, Outcome
-from kvoffload.judge.resampling import Interval
+from kvoffload.judge.resampling import Interval, share_of
 from kvoffload.judge.residency import (
     WINDOW,
     History,
     Regret,
     ResidencyWatch,
     Stranded,
-    share_of,
 )
 from kvoffload.judge.workload import Workload
 from kvoffload.manager import OffloadingManager

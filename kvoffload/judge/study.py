@@ -15,6 +15,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from attrs import define, field, frozen
 
+from kvoffload.judge.attempts import Failure, attempt
 from kvoffload.judge.engine import Engine
 from kvoffload.judge.optimum import best_possible
 from kvoffload.judge.outcome import Outcome
@@ -83,21 +84,6 @@ def _requests(source: Source, _: _Stamp) -> tuple[TraceRequest, ...]:
 
 
 @frozen
-class Failure:
-    """A run that did not come to its end: what was raised, in words, and during which request."""
-
-    what: str
-    request: int
-
-    @property
-    def where(self) -> str:
-        """It, with where it came up."""
-        if self.request < 0:
-            return f"{self.what} (before the first request)"
-        return f"{self.what} (in request {self.request} of the trace)"
-
-
-@frozen
 class Run:
     """A policy at one capacity, in front of one trace behind one GPU tier."""
 
@@ -109,21 +95,10 @@ class Run:
     def __call__(self) -> Outcome | Failure:
         """What it was worth. Raises TraceError only: what the policy raises is a Failure."""
         workload = workload_of(self.source, self.gpu_chunks)
-        begun = -1
-
-        def hints(number: int) -> dict[str, object] | None:
-            nonlocal begun
-            begun = number
-            given = workload.requests[number].hints
-            return None if given is None else dict(given)
-
-        try:
-            return Engine(self.make(self.capacity), workload, hints=hints).run()
-        except KeyboardInterrupt:
-            raise
-        # A policy may raise anything, and exit; the other runs go on.
-        except BaseException as error:
-            return Failure(in_words(error), begun)
+        return attempt(
+            lambda hints: Engine(self.make(self.capacity), workload, hints=hints).run(),
+            workload.recorded_hints,
+        )
 
 
 @frozen
@@ -137,15 +112,6 @@ class Best:
     def __call__(self) -> Outcome:
         """What no policy can exceed. Raises TraceError."""
         return best_possible(workload_of(self.source, self.gpu_chunks), self.capacity)
-
-
-def in_words(error: BaseException) -> str:
-    """An exception by its kind and what it says, in one line; by its kind alone if it cannot."""
-    try:
-        said = " ".join(str(error).split())
-    except Exception:
-        said = ""
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 @define

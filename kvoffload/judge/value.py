@@ -6,18 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
 from kvoffload.errors import InvalidValueError
+from kvoffload.judge.attempts import Failure
 from kvoffload.judge.outcome import Demand, Outcome, ratio
-from kvoffload.judge.resampling import Interval, resampled
-from kvoffload.judge.study import Best, Failure, MakeManager, Run, Source, Study, workload_of
+from kvoffload.judge.resampling import Interval, Sums, resampled, share_of
+from kvoffload.judge.study import Best, MakeManager, Run, Source, Study, workload_of
 
 BASELINE = "lru"
 OPTIMUM = "optimum"
 INFINITE = "infinite"
-
-Sums = NDArray[np.float64]
 
 
 @frozen(kw_only=True)
@@ -234,8 +232,8 @@ class _Figures:
             gpu_chunks=self._gpu_chunks,
             capacity=capacity,
             of_working_set=share,
-            token_hits=_known(resampled(_ratio, tokens[warm:], demand.tokens[warm:])),
-            block_hits=_known(resampled(_ratio, blocks[warm:], demand.blocks[warm:])),
+            token_hits=_known(share_of(tokens[warm:], demand.tokens[warm:])),
+            block_hits=_known(share_of(blocks[warm:], demand.blocks[warm:])),
             whole_token_hits=ratio(tokens, demand.tokens),
             whole_block_hits=ratio(blocks, demand.blocks),
             stored=outcome.stored if ran else None,
@@ -260,11 +258,6 @@ class _Figures:
 def _known(interval: Interval | None) -> Interval | None:
     """The interval; None where its figure is a ratio to nothing."""
     return interval if interval is not None and np.isfinite(interval.value) else None
-
-
-def _ratio(sums: Sums) -> Sums:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(sums[:, 0] / sums[:, 1], np.float64)
 
 
 def _difference(sums: Sums) -> Sums:

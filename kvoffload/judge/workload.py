@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import frozen
 
@@ -44,6 +44,10 @@ class Workload:
     def distinct_blocks(self) -> int:
         """The working set: with so many chunks nothing ever has to go."""
         return len({block for request in self.requests for block in request.blocks})
+
+    def recorded_hints(self, number: int) -> Mapping[str, object] | None:
+        """The hints that the trace itself has of a request."""
+        return self.requests[number].hints
 
     def tokens_of(self, number: int, start: int, stop: int) -> int:
         """Tokens in the blocks from `start` to `stop` of a request; blocks where it has none."""

@@ -114,10 +114,11 @@ class Line:
             entry = older.newer
             if parking.num_returned:
                 limit = None if entry is head else (entry.number, 0, NO_KEY)
-                returned = parking.take_between((older.number + 1, 0, NO_KEY), limit)
-                if returned is not None:
-                    link(returned, older)
-                    entry = returned
+                behind = older
+                for returned in parking.take_between((older.number + 1, 0, NO_KEY), limit):
+                    link(returned, behind)
+                    behind = returned
+                entry = older.newer
             if entry is end:
                 return
             # The protected are met at every call, so they are told by one look at their key.

@@ -144,14 +144,17 @@ class Parking(Generic[N]):
         self._returned[skip:met] = kept
         return taken, skip + len(kept)
 
-    def take_between(self, low: Place, high: Place | None) -> N | None:
-        """Remove the first of those that can be taken whose place is in [low, high), if any is."""
-        index = bisect_left(self._returned, low)
-        if index == len(self._returned) or (high is not None and self._returned[index] >= high):
-            return None
-        node = self._returned_nodes[self._returned[index]]
-        self.remove(node)
-        return node
+    def take_between(self, low: Place, high: Place | None) -> list[N]:
+        """Remove all that can be taken and whose place is in [low, high), the first place first."""
+        places = self._returned
+        first = bisect_left(places, low)
+        last = len(places) if high is None else bisect_left(places, high, first)
+        nodes = [self._returned_nodes.pop(place) for place in places[first:last]]
+        # In one go: one by one, each would move all those behind it.
+        del places[first:last]
+        for node in nodes:
+            del self._places[node]
+        return nodes
 
     def first(self) -> N | None:
         """The parked node whose place is the first, whether it can be taken or not."""

@@ -111,11 +111,10 @@ def test_tensors_of_different_lengths_and_groups_without_layers() -> None:
     worker.shutdown()
 
 
-class Flaky(HostDevice):
-    """Raises at the n-th call that enqueues something, and where the names in `silent` are."""
+class RefusesOnce:
+    """Counts calls that enqueue something, and raises at the n-th."""
 
     calls_left: int | None = None
-    silent: frozenset[str] = frozenset()
 
     @property
     def is_armed(self) -> bool:
@@ -127,6 +126,12 @@ class Flaky(HostDevice):
             if self.calls_left < 0:
                 self.calls_left = None
                 raise OSError("cannot be enqueued")
+
+
+class Flaky(RefusesOnce, HostDevice):
+    """Raises at the n-th call that enqueues something, and where the names in `silent` are."""
+
+    silent: frozenset[str] = frozenset()
 
     @override
     def record(self, event: HostEvent, stream: HostStream) -> None:
@@ -369,21 +374,8 @@ def test_a_kernel_that_ends_its_thread_ends_no_thread() -> None:
         assert stand.finish(1)[1].success
 
 
-class FlakyOrdered(OrderedDevice):
+class FlakyOrdered(RefusesOnce, OrderedDevice):
     """Raises at the n-th call that enqueues something."""
-
-    calls_left: int | None = None
-
-    @property
-    def is_armed(self) -> bool:
-        return self.calls_left is not None
-
-    def _count(self) -> None:
-        if self.calls_left is not None:
-            self.calls_left -= 1
-            if self.calls_left < 0:
-                self.calls_left = None
-                raise OSError("cannot be enqueued")
 
     @override
     def record(self, event: OrderedEvent, stream: Stream) -> None:

@@ -9,27 +9,12 @@ from collections.abc import Iterable, Set
 
 from typing_extensions import override
 
-from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
+from kvoffload import ChunkStatus, OffloadKey, ReqContext
+from stateful_models.gallery.broken_policies.base import Plain
 
 
-class Oldest(CachePolicy):
+class Oldest(Plain):
     """First in, first out, by a dict; those after it are like it in one way less."""
-
-    def __init__(self, cache_capacity: int) -> None:
-        super().__init__(cache_capacity)
-        self.chunks: dict[OffloadKey, ChunkStatus] = {}
-
-    @override
-    def get(self, key: OffloadKey) -> ChunkStatus | None:
-        return self.chunks.get(key)
-
-    @override
-    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
-        self.chunks[key] = chunk
-
-    @override
-    def remove(self, key: OffloadKey) -> None:
-        del self.chunks[key]
 
     @override
     def touch(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
@@ -55,10 +40,6 @@ class Oldest(CachePolicy):
         for key, _ in victims:
             del self.chunks[key]
         return victims
-
-    @override
-    def clear(self) -> None:
-        self.chunks.clear()
 
 
 class Scan(Oldest):

@@ -17,8 +17,9 @@ from attrs import frozen
 
 from kvoffload import CachePolicy, CPUOffloadingManager, OffloadingManager
 from kvoffload.errors import InvalidValueError, TraceError
+from kvoffload.judge.attempts import Failure
 from kvoffload.judge.outcome import ratio
-from kvoffload.judge.study import Failure, Run, Source, Study, workload_of
+from kvoffload.judge.study import Run, Source, Study, workload_of
 from kvoffload.judge.value import INFINITE, OPTIMUM, Plan, TraceValue, plan_value
 from kvoffload.policies.lru import LRUCachePolicy
 from spec_tests.judge.traces import REQUESTS, write_trace

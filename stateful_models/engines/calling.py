@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from stateful_models import operations as op
 from stateful_models.drivers import DriverFailedError, authored
+from stateful_models.invariants.policies import NO_CALLS
 from stateful_models.judge import InvariantFailedError
 from stateful_models.trial.hang import DidNotReturn
-
-QUIET: Final = (op.AdvanceClock, op.SetPositions, op.SetRefCount)
-"""What a host does by itself: nothing of a subject's is called."""
 
 
 class Calling:
@@ -30,7 +26,7 @@ class Calling:
         """This call begins."""
         self.operation = operation
         self._number += 1
-        self._now = None if isinstance(operation, QUIET) else self._number
+        self._now = None if isinstance(operation, NO_CALLS) else self._number
 
     def judges(self) -> None:
         """The call is over, and judged."""

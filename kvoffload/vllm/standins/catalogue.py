@@ -26,17 +26,19 @@ class CataloguedModule:
 
     def existed(self, minor: str) -> bool:
         """Whether a minor release had it."""
-        return _age(self.since) <= _age(minor) <= _age(self.until or minor)
+        return has(minor, self.since) and has(self.until or minor, minor)
 
     def classes_in(self, minor: str) -> Iterator[str]:
         """The names of its classes in a minor release."""
         for since, names in self.classes:
-            if _age(since) <= _age(minor):
+            if has(minor, since):
                 yield from names.split()
 
 
-def _age(minor: str) -> tuple[int, ...]:
-    return tuple(map(int, minor.split(".")))
+def has(minor: str, brought: str) -> bool:
+    """Whether a minor release has what another one brought: it is that one, or came after it."""
+    age, wanted = (tuple(map(int, each.split("."))) for each in (minor, brought))
+    return age >= wanted
 
 
 _FIRST = "0.19"

@@ -15,6 +15,7 @@ from kvoffload.vllm.standins.catalogue import (
     UNANSWERED,
     CataloguedModule,
     answered,
+    has,
     manager_methods,
 )
 from kvoffload.vllm.standins.classes import POLICIES, Classes, classes_of
@@ -41,10 +42,9 @@ def contents_of(version: VLLMVersion, classes: Classes, book: AskedBook) -> dict
 
     What is done with a placeholder is noted in `book`.
     """
-    age = _Age(version.name)
     modules = answered(version.name)
     found = {name: _placeholders(module, version.name, book) for name, module in modules.items()}
-    init_logger = logger_maker((*ONCE, *(ONCE_SINCE_030 if age.has("0.30") else ())))
+    init_logger = logger_maker((*ONCE, *(ONCE_SINCE_030 if has(version.name, "0.30") else ())))
     found["vllm"]["__version__"] = f"{version.name}.0"
     found["vllm.logger"]["init_logger"] = init_logger
     found["vllm.envs"]["environment_variables"] = {"VLLM_LOGGING_LEVEL": _logging_level}
@@ -55,7 +55,7 @@ def contents_of(version: VLLMVersion, classes: Classes, book: AskedBook) -> dict
         hints: Names = {"KvHintAction": KvHintAction, "KvHintsEnvelope": KvHintsEnvelope}
         found["vllm.v1.kv_hints"] |= {**hints, "__all__": list(hints)}
         found["vllm.v1.kv_hints.protocol"] |= hints
-    vocabulary = _vocabulary(age, classes)
+    vocabulary = _vocabulary(version.name, classes)
     found[version.base_module] |= vocabulary
     _add_policies(found, version, classes, vocabulary)
     if FACTORY in found:
@@ -113,17 +113,6 @@ def known_names() -> dict[str, frozenset[str]]:
     return {module: frozenset(names) for module, names in found.items()}
 
 
-class _Age:
-    """When a minor release came, against others."""
-
-    def __init__(self, minor: str) -> None:
-        self.age = tuple(map(int, minor.split(".")))
-
-    def has(self, minor: str) -> bool:
-        """Whether what `minor` brought was there."""
-        return tuple(map(int, minor.split("."))) <= self.age
-
-
 def _placeholders(module: CataloguedModule, minor: str, book: AskedBook) -> Names:
     methods = tuple(manager_methods(minor)) if module.name == MANAGER else ()
     return {
@@ -131,9 +120,9 @@ def _placeholders(module: CataloguedModule, minor: str, book: AskedBook) -> Name
     }
 
 
-def _vocabulary(age: _Age, classes: Classes) -> Names:
+def _vocabulary(minor: str, classes: Classes) -> Names:
     """What the module of keys and contexts holds beside placeholders."""
-    if not age.has("0.20"):
+    if not has(minor, "0.20"):
         return {"BlockHash": BlockHash}
     found: Names = {
         "OffloadKey": OffloadKey,
@@ -142,15 +131,15 @@ def _vocabulary(age: _Age, classes: Classes) -> Names:
         "get_offload_group_idx": get_offload_group_idx,
         "ReqContext": classes.context,
     }
-    if age.has("0.23"):
-        level = "CHUNK_LEVEL" if age.has("0.30") else "BLOCK_LEVEL"
+    if has(minor, "0.23"):
+        level = "CHUNK_LEVEL" if has(minor, "0.30") else "BLOCK_LEVEL"
         members = {name: name.lower() for name in (level, "REQUEST_LEVEL")}
         found["OffloadPolicy"] = Enum("OffloadPolicy", members)
-    if age.has("0.25"):
+    if has(minor, "0.25"):
         found["LookupResult"] = LookupResult
-    if age.has("0.26"):
+    if has(minor, "0.26"):
         found["Locality"] = Locality
-    if age.has("0.27"):
+    if has(minor, "0.27"):
         found |= {"Medium": Medium, "TierMatcher": TierMatcher, "TierFilter": TierFilter}
     return found
 
