@@ -94,6 +94,10 @@ class PerRequest(Generic[T]):
         # The reference calls `pop` when the context goes, before anybody can get its id.
         self._kept[key] = ref(req_context, partial(self._kept.pop, key)), value
 
+    def values(self) -> list[T]:
+        """What is kept, for all requests."""
+        return [value for _, value in self._kept.values()]
+
     def clear(self) -> None:
         """Keep nothing any more."""
         self._kept.clear()

@@ -53,7 +53,7 @@ def run(place: Path, *arguments: str, status: int = 0) -> str:
 def place(tmp_path: Path) -> Path:
     """A directory with the policy that the pages speak of."""
     (tmp_path / "fifo.py").write_text(programs(POLICY_PAGE)[0], encoding="utf-8")
-    sessions, driver, _ = programs(DRIVERS_PAGE)
+    sessions, driver, *_ = programs(DRIVERS_PAGE)
     (tmp_path / "sessions.py").write_text(sessions, encoding="utf-8")
     (tmp_path / "session_driver.py").write_text(driver, encoding="utf-8")
     promise = programs_with("class OpenSessionsStay(")

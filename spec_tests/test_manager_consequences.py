@@ -346,6 +346,7 @@ def test_a_refusal_by_design_is_no_damage() -> None:
 def test_of_whoever_delivers_no_events_nobody_expects_any() -> None:
     driver = ManagerDriver(Silent, capabilities=ManagerCapabilities(events=False))
     assert manager_consequence(driver, Program(1, stored(A)), clause="") == NOTHING
+    assert manager_consequence(driver, Program(1, stored(A)), clause="OWN-1", own=True) == ""
 
 
 @pytest.mark.parametrize("target", ODDITIES)

@@ -7,8 +7,8 @@ from spec_tests.profiles import times
 from stateful_models.capabilities import BUILT_IN
 from stateful_models.machines.modelled import MODELLED_MACHINES, ModelledMachine
 
-# As for other policies: what is rare (a store that fails at the hand) takes so many.
-TIMES = 14
+# What is rare (a store that fails at the hand) takes so many.
+TIMES = 5
 
 
 @pytest.mark.parametrize("machine", MODELLED_MACHINES, ids=lambda machine: machine.policy)

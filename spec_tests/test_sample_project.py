@@ -98,12 +98,25 @@ def test_the_plugin_judges_what_was_chosen(project: Path, built: Built) -> None:
     argument = ("--kvoffload-arg", "spare_priority=2")
     done = run(project, built, *trial, *chosen, *argument)
     assert done.returncode == 0, done.stdout
-    assert "collected 1 item\n" in done.stdout
+    assert "collected 2 items\n" in done.stdout
+    assert "PASSED lanes:TwoLanes::trial\n" in done.stdout
     assert "PASSED lanes:TwoLanes::POL-1\n" in done.stdout
-    # An argument that there is not shows that arguments arrive.
-    done = run(project, built, *trial, *chosen, "--kvoffload-arg", "lanes=2")
-    assert done.returncode == 1
-    assert "unexpected keyword argument 'lanes'" in done.stdout
+
+
+def test_the_plugin_tells_once_that_a_target_cannot_be_tried(project: Path, built: Built) -> None:
+    trial = (*PLUGIN, *TRIAL, "lanes:TwoLanes", "--kvoffload-arg", "lanes=2,true")
+    why = (
+        "could not be tried: cannot be built: it takes cache_capacity, spare_priority, and no lanes"
+    )
+    # Each combination is tried by itself, and named among the arguments as it is called.
+    done = run(project, built, *trial, "lanes:TwoLanes[lanes=true]", "lanes:TwoLanes::POL-1")
+    assert done.returncode == 1, done.stdout
+    assert "FAILED lanes:TwoLanes[lanes=true]::trial - could not" in done.stdout
+    assert "FAILED lanes:TwoLanes[lanes=2]::POL-1 - could not" in done.stdout
+    assert done.stdout.count(why) == 2
+    assert "= 2 failed, 19 skipped in" in done.stdout
+    done = run(project, built, *trial, "--collect-only", "lanes:TwoLanes[lanes=7]::POL-1")
+    assert "not found: lanes:TwoLanes[lanes=7]::POL-1" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from attrs import define, field
 from hypothesis import Phase, settings
+from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from typing_extensions import override
 
@@ -19,7 +20,7 @@ from stateful_models.engines.manager_runs import ManagerRun, run_manager_program
 from stateful_models.gallery.broken_policies.base import Plain
 from stateful_models.gallery.broken_policies.hooks import Pol7UnknownTouch
 from stateful_models.machines import PolicyMachine, machine_test
-from stateful_models.machines.failures import BrokenRunError, shorten_all
+from stateful_models.machines.failures import BrokenRunError
 from stateful_models.manager_drivers import ManagerDriver
 from stateful_models.programs import Program, keys
 from stateful_models.reach import Reach
@@ -115,6 +116,8 @@ def test_a_failure_of_a_machine_shows_the_shortest_program() -> None:
     assert len(calls) == 1
     # Keys stand there by their short names, also in what was raised.
     assert "raised KeyError: a/0" in program.splitlines()[-1]
+    # Nothing of how Hypothesis came to it.
+    assert caught.value.__notes__ == []
 
 
 class Meddles(PolicyMachine[Plain]):
@@ -130,17 +133,31 @@ class Meddles(PolicyMachine[Plain]):
             self.run.policy.remove(key)
 
 
+class Counts(PolicyMachine[Plain]):
+    """Its rule finds something by itself, with a number that is drawn for nothing."""
+
+    @override
+    def make_policy(self, capacity: int) -> Plain:
+        return Plain(cache_capacity=capacity)
+
+    @rule(number=st.integers())
+    def count(self, number: int) -> None:
+        assert not self.host.ref_cnt, f"not empty, at {number}"
+
+
 def test_what_only_a_rule_brings_about_is_shown_as_it_came() -> None:
     with pytest.raises(BrokenRunError) as caught:
         machine_test(Meddles, settings=FIND)()
     assert "\nthe program:\n" in str(caught.value)
 
 
-def test_each_of_several_failures_is_made_short() -> None:
-    one = BrokenRunError("long", lambda: "short")
-    other = BrokenRunError("as it is", lambda: None)
-    shorten_all(ExceptionGroup("both", [one, ValueError(), ExceptionGroup("in", [other])]))
-    assert (str(one), str(other)) == ("short", "as it is")
+def test_what_a_rule_finds_is_made_short_by_hypothesis() -> None:
+    few = settings(settings.get_profile("ci"), max_examples=20, stateful_step_count=8)
+    with pytest.raises(AssertionError, match="not empty, at 0") as caught:
+        machine_test(Counts, settings=few)()
+    told = "\n".join(caught.value.__notes__)
+    assert "state.count(number=0)" in told
+    assert "Explanation" not in told
 
 
 PASTED = """

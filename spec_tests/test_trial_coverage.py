@@ -16,8 +16,9 @@ import pytest
 
 from kvoffload.policies.arc import ARCCachePolicy
 from kvoffload.policies.lru import LRUCachePolicy
-from stateful_models.trial.coverage import MethodLines, NoToolIDError, OwnLines
+from stateful_models.trial.coverage import MethodLines, OwnLines
 from stateful_models.trial.hint_names import HintNames, RecordingHints
+from stateful_models.trial.tracing import NoToolIDError
 
 Load = Callable[..., ModuleType]
 

@@ -1,7 +1,7 @@
 """Verdicts say no more than is true: what was cut, what follows from what, and by which program."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from io import StringIO
 from itertools import count
 from pathlib import Path
@@ -27,12 +27,13 @@ from stateful_models.engines.random import RandomPrograms
 from stateful_models.invariants import Finding, Invariant, PolicyBooks, PolicyContract
 from stateful_models.levels import QUICK, Level
 from stateful_models.programs import HostOperation, Program, keys
-from stateful_models.steps import Step
+from stateful_models.steps import Step, Victims
 from stateful_models.trial.clock import real_effort
 from stateful_models.trial.policies import try_policy
+from stateful_models.trial.reports import NOT_CONCERNED, OwnPromise
 from stateful_models.trial.request import Request, Task
 from stateful_models.trial.trials import hold_trial
-from stateful_models.trial.verdicts import Outcome, Report, to_builtins
+from stateful_models.trial.verdicts import Outcome, Report, Verdict, to_builtins
 
 A, B, C = keys("a b c")
 
@@ -64,7 +65,6 @@ def hurried(*engines: Engine) -> Report:
 def test_what_time_cut_is_told_of_the_target_and_of_each_clause() -> None:
     report = hurried(RandomPrograms())
     assert report.cut == {"random": 0.4}
-    assert report.share == 0.4
     assert report.of("POL-1").share == 0.4
     assert report.of("POL-4").share == 1.0, "no engine that judges it was cut"
     built = to_builtins(report)
@@ -72,15 +72,14 @@ def test_what_time_cut_is_told_of_the_target_and_of_each_clause() -> None:
     console = Console(width=80, record=True, file=StringIO())
     show_reports(console, [report])
     told = " ".join(console.export_text().split())
-    assert "(40% of" in told
-    assert "cut by time)" in told
+    assert "(cut by time: random 40%)" in told
+    assert "random: cut after 8 of 20 programs (40%), for lack of time" in told
 
 
 def test_the_engine_that_got_least_of_its_programs_counts() -> None:
     report = hurried(RandomPrograms(), AskedInVain())
     assert set(report.cut) == {"random", "law of failed evictions"}
-    assert report.share == min(report.cut.values())
-    assert report.of("POL-2").share == report.share
+    assert report.of("POL-2").share == min(report.cut.values())
     assert report.of("POL-7").share == report.cut["random"]
 
 
@@ -117,6 +116,70 @@ def test_a_verdict_in_a_test_is_asked_for_without_hurry(monkeypatch: pytest.Monk
     monkeypatch.setattr(checking, "hold_trial", hold)
     checking.verdict_on("mine.py:AskedForOnce", "COPY-1")
     assert [request.unhurried for request in asked] == [True]
+
+
+# Whose objection it is, and what is known of what nobody objects to.
+
+
+class NothingGoes(Invariant[PolicyBooks]):
+    """Nothing is ever evicted."""
+
+    clauses: ClassVar[tuple[str, ...]] = ("OWN-1", "POL-2")
+
+    @override
+    def judge(self, step: Step, books: PolicyBooks) -> Iterator[Finding]:
+        if isinstance(step.result, Victims):
+            yield from (Finding(clause, "it went") for clause in self.clauses)
+
+
+def report_with(own: Sequence[OwnPromise], *engines: Engine) -> Report:
+    return try_policy(
+        Driver[Fifo](Fifo),
+        engines,
+        Hurried(task=Task.POLICY, target="mine:Mine"),
+        make_invariants=lambda capacity: [PolicyContract(), NothingGoes()],
+        now=lambda: 0.0,
+        own=own,
+    )
+
+
+def test_an_objection_of_ones_own_is_named_and_nothing_is_made_up_about_an_engine() -> None:
+    own = OwnPromise("NothingGoes", NothingGoes.clauses, "Nothing is ever evicted.", judged=1)
+    report = report_with([own], RandomPrograms())
+    console = Console(width=80, record=True, file=StringIO())
+    show_reports(console, [report])
+    told = console.export_text()
+    for clause in map(report.of, NothingGoes.clauses):
+        assert (clause.invariant, clause.engine) == ("NothingGoes", "random")
+        assert clause.consequence == ""
+        assert f"found by NothingGoes, engine random after {clause.programs} program" in told
+    assert " then: " not in told
+    held = report.of("POL-1")
+    assert (held.verdict, held.invariant, held.programs) == (Verdict.HELD, "", None)
+
+
+def test_a_promise_of_ones_own_that_decided_nothing_is_not_called_held() -> None:
+    def promise(name: str, clause: str, undecided: str, judged: int = 1) -> OwnPromise:
+        return OwnPromise(name, (clause,), "", judged, undecided=lambda: undecided)
+
+    own = [
+        promise("Idle", "OWN-2", "a.py, line 3 never ran"),
+        promise("Held", "OWN-2", ""),
+        promise("Held", "OWN-3", ""),
+        promise("Idle", "OWN-3", "a.py, line 4 never ran"),
+        promise("Held", "OWN-4", ""),
+        promise("Unasked", "OWN-5", "", judged=0),
+    ]
+    report = report_with(own)
+    found = [report.of(f"OWN-{number}") for number in (2, 3, 4, 5)]
+    assert [(one.source, one.reason) for one in found] == [
+        ("Idle", "a.py, line 3 never ran"),
+        ("Idle", "a.py, line 4 never ran"),
+        ("Held", ""),
+        ("Unasked", NOT_CONCERNED),
+    ]
+    assert [one.verdict is Verdict.HELD for one in found] == [False, False, True, False]
+    assert report.verdict is Outcome.CLEAN
 
 
 # Many at once.
@@ -260,7 +323,7 @@ def test_requests_are_numbered_and_complete_what_they_began() -> None:
         op.Touch("r2.3", (B,)),
     )
     trial.judged(trial.run(Program(3, program)), "by hand")
-    assert shown(trial) == (op.PrepareStore("r1", (A,)), op.Touch("r2", (A,)))
+    assert shown(trial) == (op.PrepareStore("r1", (A,)), op.Touch("r1", (A,)))
 
 
 def test_names_are_given_where_there_is_no_time_to_make_it_shorter() -> None:

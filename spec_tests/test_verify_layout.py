@@ -68,8 +68,10 @@ def test_a_grid_is_listed_by_its_arguments(capsys: Output) -> None:
     assert table[3:] == [
         " SLRU",
         "   share=0.25",
-        "   max_sessions=1     clean       1        0        0    0  1,234  10.5",
-        "   max_sessions=1000  clean       1        0        0    0  1,234  10.5",
+        "   max_sessions=1     clean       1         0        0    0     1,234  10.5",
+        "   max_sessions=1000  clean       1         0        0    0     1,234  10.5",
+        "all of them: held",
+        "  POL-1",
     ]
 
 
@@ -80,6 +82,27 @@ def test_no_figure_goes_where_there_is_little_room(capsys: Output) -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
     folded = "".join(line.split()[0] for line in text.splitlines() if line.strip())
     assert LONG.partition(":")[2] in folded
+
+
+def test_what_is_held_is_named(capsys: Output) -> None:
+    names = [f"POL-{n}" for n in (1, 2, 3, 5, 6, 8)]
+    others = ["LRU-2", "its model", "key blind", *(f"OWN-LINE-{n}" for n in range(20, 60, 2))]
+    held = [clause(name, Verdict.HELD) for name in (*names, *others)]
+    text = shown(capsys, report(*held))
+    lines = text[text.index("slru.py:SLRU: held\n") :].splitlines()[1:]
+    assert all(len(line) <= 80 for line in lines)
+    assert " ".join(line.strip() for line in lines) == (
+        "POL-1 to 3, 5, 6, 8; LRU-2; its model; key blind; OWN-LINE-"
+        + ", ".join(map(str, range(20, 60, 2)))
+    )
+
+
+def test_what_time_cut_is_named_with_how_much_was_played(capsys: Output) -> None:
+    cut = {"random": 0.999, "law of failed evictions": 0.29, "exhaustive": 1 / 3}
+    table = shown(capsys, evolve(report(), cut=cut))
+    told = " ".join(re.sub(r"SLRU|(?<=clean).*", "", table).partition("clean")[2].split())
+    assert told == "(cut by time: law of failed evictions 29%, exhaustive 33%, 1 more)"
+    assert "random 99%" in shown(capsys, evolve(report(), cut={"random": 0.999}))
 
 
 def test_what_is_reported_stands_beside_the_verdict(capsys: Output) -> None:

@@ -39,6 +39,16 @@ class FewAtOnce(Invariant):
             yield Finding("OWN-1", f"{step.operation.count} of {self.capacity} at once")
 
 
+class Closes(Invariant):
+    """Who closes has closed no more than one."""
+
+    clauses = ("OWN-3",)
+
+    def judge(self, step, books):
+        if isinstance(step.operation, PrepareStore) and len(books.slots) > 1:
+            yield Finding("OWN-3", "closed")
+
+
 def few(spare):
     """A factory."""
     return FewAtOnce(spare, 100)
@@ -52,6 +62,7 @@ class Coloured(FewAtOnce):
     def __init__(self, colour):
         super().__init__(1, 1)
 '''
+CONDITION = "        if isinstance(step.operation, PrepareStore) and len(books.slots) > 1:"
 
 
 @pytest.fixture
@@ -71,11 +82,16 @@ def verdicts(arguments: list[str], output: Output, status: int) -> dict[str, dic
 
 
 def test_globs_choose_among_them_alone(place: Path, capsys: Output) -> None:
-    found = verdicts([*OWN, "--only", "OWN-*"], capsys, 1)
+    found = verdicts([*OWN, "--invariant", "theirs.py:Closes", "--only", "OWN-*"], capsys, 1)
     assert {name: clause["verdict"] for name, clause in found.items()} == {
         "OWN-1": "broken",
         "OWN-2": "held",
+        "OWN-3": "not reached",
     }
+    line = 1 + THEIRS.splitlines().index(CONDITION)
+    asked = f"theirs.py, `len(books.slots) > 1` of line {line} was never asked"
+    assert found["OWN-3"]["reason"] == asked
+    assert (found["OWN-1"]["invariant"], found["OWN-2"]["programs"]) == ("FewAtOnce", None)
     # What the target is built with by itself, and a test that says so.
     assert str(found["OWN-1"]["seen"]).startswith("3 of ")
     assert "FewAtOnce(spare=2, capacity=3)" in str(found["OWN-1"]["test"])
@@ -146,7 +162,8 @@ def test_the_plugin_calls_them_by_their_ids(place: Path) -> None:
         return done.stdout + done.stderr
 
     listed = tested("--collect-only", "--kvoffload-only", "OWN-*")
-    assert listed.splitlines()[:2] == ["theirs.py:Fine::OWN-1", "theirs.py:Fine::OWN-2"]
+    names = [f"theirs.py:Fine::{name}" for name in ("trial", "OWN-1", "OWN-2")]
+    assert listed.splitlines()[:3] == names
     assert "no clause is called that" in tested("--kvoffload-only", "OWM-*")
     # Named among the arguments, a target is run without the other tests.
     (place / "test_other.py").write_text("def test_other(): ...\n")

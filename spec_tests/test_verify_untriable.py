@@ -108,6 +108,15 @@ def test_what_cannot_be_tried_is_said_in_one_sentence(
     assert sentence in line
 
 
+def test_what_a_constructor_takes_is_said_of_an_argument_that_it_does_not(capsys: Output) -> None:
+    strange = ["theirs.py:Fine", "--arg", "window=8"]
+    sentence = "cannot be built: it takes cache_capacity, and no window\n"
+    assert run(["verify", *strange]) == 2
+    assert f"theirs.py:Fine window=8 could not be tried: {sentence}" in capsys.readouterr().out
+    assert run(["judge", *strange]) == 2
+    assert capsys.readouterr().err == f"kvoffload: error: theirs.py:Fine: {sentence}"
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -38,10 +38,11 @@ from stateful_models.judge import Violation
 from stateful_models.loading import TargetError
 from stateful_models.manager_drivers import ManagerDriver, registered_manager
 from stateful_models.programs import HostOperation, ManagerSettings, Program, keys
-from stateful_models.trial.request import Argument, Request, Task
+from stateful_models.trial.arguments import Argument
+from stateful_models.trial.request import Request, Task
 from stateful_models.trial.trials import hold_trial
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
-from stateful_models.trial.wording import plain_lines, program_lines
+from stateful_models.trial.wording import compared_lines, plain_lines, program_lines
 from stateful_models.vllm.manager_target import is_manager_target, manager_driver
 
 __all__ = [
@@ -335,6 +336,8 @@ def _raise_breach(breach: Breach | None) -> None:
     if breach is not None:
         known = CLAUSES.get(breach.clause)
         sentence = breach.promise if known is None else known.part(breach.kind).sentence
-        shown = () if breach.program is None else plain_lines(breach.program)
+        shown = compared_lines(breach.runs)
+        if not breach.runs and breach.program is not None:
+            shown = plain_lines(breach.program)
         lines = [f"{breach.clause}: {breach.message}", sentence, *shown]
         raise BrokenClauseError("\n".join(filter(None, lines)))

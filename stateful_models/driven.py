@@ -22,6 +22,8 @@ from kvoffload import (
     RequestOffloadingContext,
 )
 from kvoffload.cpu.load_store import CPULoadStoreSpec
+from kvoffload.cpu.policy_guard import PolicyGuard
+from kvoffload.judge.front import Front
 from kvoffload.policies.hooks import PolicyHooks
 from kvoffload.requests import PerRequest
 from stateful_models.drivers import Driver, RegisteredDriver, authored
@@ -45,15 +47,15 @@ def driven_manager(driver: Driver[CachePolicy], capacity: int) -> CPUOffloadingM
         and not driver.arguments
     )
     if plain and isinstance(target, type) and issubclass(target, CachePolicy):
-        if bool(target.may_refuse) == bool(driver.capabilities.may_refuse):
+        stated = driver.capabilities
+        if bool(target.may_refuse) == bool(stated.may_refuse) and stated.may_evict_more is None:
             # It calls as our manager does.
             return CPUOffloadingManager(capacity, target, enable_events=True)
-    told_of_lookups = any(name == "looked_up" for name, _ in authored(driver))
-    manager = _LookingManager if told_of_lookups else DrivenManager
+    manager = _LookingManager if _told_of_lookups(driver) else DrivenManager
     return manager(driver, capacity)
 
 
-class DrivenPolicy(CachePolicy):
+class DrivenPolicy(Front):
     """Passes the calls of our manager on to the policy that a driver builds.
 
     Chunks of another host are kept beside ours, with the same slots and reference counts.
@@ -62,6 +64,12 @@ class DrivenPolicy(CachePolicy):
     def __init__(self, cache_capacity: int, driver: Driver[CachePolicy]) -> None:
         super().__init__(cache_capacity)
         self.policy: CachePolicy = driver.build(cache_capacity)
+        self.tells_lookups: bool = _told_of_lookups(driver)
+        self.evicts_more: bool = driver.capabilities.may_evict_more is not None
+        self.chunk: type[ChunkStatus] | None = (
+            None if driver.types is OWN_TYPES else driver.types.chunk
+        )
+        self.slot: str = driver.types.slot
         self._driver = driver
         self._host = driver.host
         self._own_types: bool = driver.types is OWN_TYPES
@@ -92,28 +100,39 @@ class DrivenPolicy(CachePolicy):
             known[0] = len(positions)
         return theirs
 
+    @override
     def request_started(self, context: ReqContext) -> None:
         """A request was announced to the manager."""
         self._driver.request_started(self.policy, self.context(context))
 
+    @override
     def looked_up(self, key: OffloadKey, found: bool, context: ReqContext) -> None:
         """A key was looked up."""
         self._driver.looked_up(self.policy, key, found, self.context(context))
 
+    @override
     def offered(self, keys: Sequence[OffloadKey], context: ReqContext) -> None:
         """Keys are about to be offered."""
         self._offering = context
         self._driver.before_store(self.policy, keys, self.context(context))
         self.scheduled(keys, context)
 
+    @override
     def scheduled(self, keys: Sequence[OffloadKey], context: ReqContext) -> None:
         """A request is scheduled, with these keys."""
         if self._host.touches_steps:
             self.touch(keys, context)
 
+    @override
     def request_over(self, context: ReqContext) -> None:
         """A request ended, and the policy has been told."""
         self._driver.request_finished(self.policy, self.context(context))
+
+    @override
+    def host_objects(self) -> Iterable[object]:
+        """The chunks of the host, and the contexts of requests that go on."""
+        yield from (theirs for _, theirs in self._chunks.values())
+        yield from (theirs for theirs, _ in self._contexts.values())
 
     @override
     def get(self, key: OffloadKey) -> ChunkStatus | None:
@@ -122,7 +141,7 @@ class DrivenPolicy(CachePolicy):
 
     @override
     def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
-        theirs = chunk if self._own_types else self._driver.types.chunk(chunk.chunk_id)
+        theirs = chunk if self.chunk is None else self.chunk(chunk.chunk_id)
         self._chunks[key] = chunk, theirs
         context = self.context(req_context)
         driver, policy = self._driver, self.policy
@@ -219,6 +238,8 @@ class DrivenManager(CPUOffloadingManager):
         may_refuse = declared if driver.types is OWN_TYPES else declared or MAY_REFUSE
         own = {"__init__": _building(driver), "may_refuse": may_refuse}
         policy_cls = type(name, (DrivenPolicy,), own)
+        if driver.capabilities.may_evict_more is not None:
+            self.guard_cls = _GenerousGuard
         super().__init__(capacity, policy_cls, enable_events=True)
 
     @property
@@ -259,12 +280,24 @@ class DrivenManager(CPUOffloadingManager):
         self.driven.request_over(req_context)
 
 
+class _GenerousGuard(PolicyGuard):
+    """Believes a policy that gives more victims than were asked for, as its driver has declared."""
+
+    @override
+    def are_right(self, victims: int, needed: int) -> bool:
+        return victims >= needed
+
+
 class _LookingManager(DrivenManager):
     @override
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         found = super().lookup(key, req_context)
         self.driven.looked_up(key, found is not LookupResult.MISS, req_context)
         return found
+
+
+def _told_of_lookups(driver: Driver[CachePolicy]) -> bool:
+    return any(name == "looked_up" for name, _ in authored(driver))
 
 
 def _building(driver: Driver[CachePolicy]) -> object:

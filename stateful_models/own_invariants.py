@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from stateful_models.invariants import Invariant
 from stateful_models.loading import TargetError, describe, find
 from stateful_models.operations import Operation
-from stateful_models.signatures import parameters_of
+from stateful_models.signatures import named_parameters_of
 
 CAPACITY: Final = "capacity"
 """The parameter that gets the number of chunks of the run."""
@@ -27,7 +27,7 @@ SAMPLE_CAPACITY: Final = 4
 class OwnInvariant:
     """What makes an invariant: its `name` on the command line, and `given` by parameter.
 
-    `clauses`, `promise` (the first line of its docstring) and `kind` (its class) are those of one
+    `clauses`, `promise` (the first line of its docstring) and `cls` (its class) are those of one
     that was made as a sample.
     """
 
@@ -36,7 +36,12 @@ class OwnInvariant:
     given: Mapping[str, object] = field(factory=dict)
     clauses: tuple[str, ...] = ()
     promise: str = ""
-    kind: str = ""
+    cls: type[object] = object
+
+    @property
+    def kind(self) -> str:
+        """The name of its class."""
+        return self.cls.__name__
 
     def arguments(self, capacity: int) -> dict[str, object]:
         """What it is made with in a run of so many chunks. Raises TargetError."""
@@ -76,7 +81,7 @@ def find_own(
             f"{name}: it is concerned with {told} only, which its subject is never called with"
         )
     cls = type(sample)
-    return evolve(plain, clauses=tuple(sample.clauses), promise=promise_of(cls), kind=cls.__name__)
+    return evolve(plain, clauses=tuple(sample.clauses), promise=promise_of(cls), cls=cls)
 
 
 def clauses_of_own(
@@ -97,7 +102,9 @@ def clauses_of_own(
 def built_with(target: object, arguments: Mapping[str, object]) -> dict[str, object]:
     """By parameter, what a target is built with: its own defaults, and the arguments over them."""
     defaults = {
-        one.name: one.default for one in _parameters(target) if one.default is not Parameter.empty
+        one.name: one.default
+        for one in named_parameters_of(target)
+        if one.default is not Parameter.empty
     }
     return {**defaults, **arguments}
 
@@ -125,7 +132,7 @@ def _arguments(
 ) -> dict[str, object]:
     known = {**given, CAPACITY: capacity}
     chosen: dict[str, object] = {}
-    for one in _parameters(make):
+    for one in named_parameters_of(make):
         if one.name in known:
             chosen[one.name] = known[one.name]
         elif one.default is Parameter.empty:
@@ -134,15 +141,6 @@ def _arguments(
                 "what the target is built with (--arg, or the arguments of its driver)"
             )
     return chosen
-
-
-def _parameters(make: object) -> list[Parameter]:
-    """The parameters that can be given by name; none where no signature is to be had."""
-    if not callable(make):
-        return []
-    parameters = parameters_of(make).values()
-    by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    return [one for one in parameters if one.kind in by_name]
 
 
 def _meet(calls: tuple[type[Operation], ...], concerns: tuple[type[Operation], ...]) -> bool:

@@ -3,22 +3,28 @@
 pytest -p stateful_models.plugin --kvoffload-policy my_policy.py:MyPolicy
 
 A test is called `TARGET::CLAUSE`, and can be named like this among the arguments, as can a whole
-target; then nothing else is run.
+target; then nothing else is run. Before them comes `TARGET::trial`, which fails where the target
+cannot be tried. Where an argument of the target has several values, each combination is tried, as
+`TARGET[window=8]`; without the bracket all of them are meant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from stateful_models.trial.request import Argument, Request
+    from stateful_models.trial.request import OwnClause, Request
     from stateful_models.trial.verdicts import ClauseVerdict, Report
 
 _CHOSEN: Final = pytest.StashKey[list[str]]()
 """What was named of targets among the arguments."""
+TRIAL: Final = "trial"
+"""The test that a target can be tried at all."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,8 +50,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kvoffload-arg",
         action="append",
         default=[],
-        metavar="NAME=VALUE",
-        help="an argument of its constructor: true, false, none, a number, or text",
+        metavar="NAME=VALUE[,VALUE...]",
+        help="an argument of its constructor: true, false, none, a number, or text; several values "
+        "make a trial each",
     )
     group.addoption(
         "--kvoffload-vllm",
@@ -86,7 +93,7 @@ def pytest_collection(session: pytest.Session) -> None:
     config.stash[_CHOSEN] = [
         argument
         for argument in config.args
-        if any(argument == target or argument.startswith(f"{target}::") for target in targets)
+        if any(argument == one or argument.startswith((f"{one}::", f"{one}[")) for one in targets)
     ]
     config.args = [one for one in config.args if one not in config.stash[_CHOSEN]]
 
@@ -95,41 +102,52 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Add the targets to what the session consists of."""
+    """Add the targets to what the session consists of.
+
+    Raises pytest.UsageError for what was chosen and is no combination of arguments.
+    """
     report = yield
     if isinstance(collector, pytest.Session) and report.passed:
         no_ids: list[str] = []
         chosen = collector.config.stash.get(_CHOSEN, no_ids)
-        # pytest leaves the type of what it passes on open, here and below.
-        targets = [
-            Target.from_parent(  # pyright: ignore[reportUnknownMemberType]
-                collector,
-                name=request.target,
-                nodeid=request.target,
-                request=request,
-                chosen=[one for one in chosen if one.partition("::")[0] == request.target],
-            )
-            for request in _requests(collector.config)
-        ]
-        report.result += [target for target in targets if target.chosen or not chosen]
+        of_none = set(chosen)
+        for name, request, own in _trials(collector.config):
+            meant = {one: _in_full(one, name, request.target) for one in chosen}
+            of_none -= {one for one, full in meant.items() if full}
+            ids = list(filter(None, meant.values()))
+            if ids or not chosen:
+                # pytest leaves the type of what it passes on open, here and below.
+                target = Target.from_parent(  # pyright: ignore[reportUnknownMemberType]
+                    collector, name=name, nodeid=name, request=request, own=own, chosen=ids
+                )
+                report.result.append(target)
+        if of_none:
+            raise pytest.UsageError(f"not found: {', '.join(sorted(of_none))}")
     return report
 
 
 class Target(pytest.Collector):
-    """One target; it is tried when the first of its clauses is asked for.
+    """One target; it is tried when the first of its tests is run.
 
-    `chosen` are the ids of those tests that are wanted, or its own; empty: all.
+    `chosen` are the ids of those tests that are wanted, or its own; empty: all. `own` are the
+    clauses of the author's own.
     """
 
-    def __init__(self, *, request: Request, chosen: Sequence[str], **kwargs: object) -> None:
+    def __init__(
+        self, *, request: Request, own: OwnClauses, chosen: Sequence[str], **kwargs: object
+    ) -> None:
         super().__init__(**kwargs)  # type: ignore[arg-type]  # name and parent, as pytest has them
         self.chosen = chosen
+        self.told: bool = False
+        """Whether a test has failed because the target cannot be tried."""
         self._request = request
+        self._own = own
         self._report: Report | None = None
         self._invariants: dict[str, str] = {}
 
-    def collect(self) -> Iterable[ClauseTest]:
-        """The clauses that a target of its kind can be held to, as far as they are wanted.
+    def collect(self) -> Iterable[TrialTest]:
+        """The trial, and the clauses that a target of its kind can be held to, as far as they are
+        wanted.
 
         Raises pytest.UsageError for what was chosen and is not there.
         """
@@ -137,35 +155,20 @@ class Target(pytest.Collector):
 
         request = self._request
         names = list(filter(request.wants, clauses_of(request.task)))
-        self._invariants = self._own(request)
+        self._invariants = self._own.wanted(request)
         names += self._invariants
-        tests = [
-            ClauseTest.from_parent(self, name=name)  # pyright: ignore[reportUnknownMemberType]
-            for name in names
+        tests: list[TrialTest] = [
+            TrialTest.from_parent(self, name=TRIAL),  # pyright: ignore[reportUnknownMemberType]
+            *(
+                ClauseTest.from_parent(self, name=name)  # pyright: ignore[reportUnknownMemberType]
+                for name in names
+            ),
         ]
         for one in self.chosen:
             if one not in (self.nodeid, *(test.nodeid for test in tests)):
                 raise pytest.UsageError(f"not found: {one}")
         whole = not self.chosen or self.nodeid in self.chosen
         return [test for test in tests if whole or test.nodeid in self.chosen]
-
-    def _own(self, request: Request) -> dict[str, str]:
-        """The clauses of the author's own that are wanted, each with the class that judges it.
-
-        An invariant that lists none, or that cannot be loaded, stands there as it was named.
-        """
-        from stateful_models.loading import TargetError
-        from stateful_models.trial.trials import own_clauses
-
-        named = {name: name.rpartition(":")[2] for name in request.invariants}
-        try:
-            found = own_clauses(request)
-        except TargetError:
-            # The trial ends with it too, and says so in each test.
-            return {kind: kind for kind in named.values()}
-        listed = {one.invariant for one in found}
-        bare = {kind: kind for name, kind in named.items() if name not in listed}
-        return {**{one.id: one.kind for one in found if request.wants(one.id)}, **bare}
 
     def verdicts(self, name: str) -> Iterator[ClauseVerdict]:
         """The verdicts on a clause, and on what its invariant found that it does not list."""
@@ -184,23 +187,27 @@ class Target(pytest.Collector):
         return self._report
 
 
-class ClauseTest(pytest.Item):
-    """One clause. It fails when the clause is broken and that convicts, or when the target cannot
-    be tried; it is skipped, with the reason, when it does not apply or was not reached."""
+class TrialTest(pytest.Item):
+    """That a target can be tried. The first test of it to be run fails when it cannot, and the
+    others are skipped."""
 
     def runtest(self) -> None:
         """Raise ClauseFailure, or skip."""
+        self.tried()
+
+    def tried(self) -> Target:
+        """The target after its trial. Raises ClauseFailure, or skips, where there was none."""
         target = self.parent
         if not isinstance(target, Target):
             raise TypeError(f"{self.name} is no part of a target")
         report = target.report()
+        if report.problem and target.told:
+            pytest.skip("not run, for the target could not be tried")
         if report.problem:
-            raise ClauseFailure(f"{report.target} could not be tried: {report.problem}")
-        for verdict in target.verdicts(self.name):
-            if verdict.convicts:
-                raise ClauseFailure(_told(verdict, report.host))
-            if verdict.verdict.value in ("not reached", "not applicable"):
-                pytest.skip(f"{verdict.verdict.value}: {verdict.reason}")
+            target.told = True
+            why = report.problem.removeprefix(f"{report.target}: ")
+            raise ClauseFailure(f"could not be tried: {why}")
+        return target
 
     def repr_failure(
         self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None
@@ -216,8 +223,73 @@ class ClauseTest(pytest.Item):
         return target, None, f"{target} {self.name}"
 
 
+class ClauseTest(TrialTest):
+    """One clause. It fails when the clause is broken and that convicts; it is skipped, with the
+    reason, when it does not apply or was not reached."""
+
+    def runtest(self) -> None:
+        """Raise ClauseFailure, or skip."""
+        target = self.tried()
+        for verdict in target.verdicts(self.name):
+            if verdict.convicts:
+                raise ClauseFailure(_told(verdict, target.report().host))
+            if verdict.verdict.value in ("not reached", "not applicable"):
+                pytest.skip(f"{verdict.verdict.value}: {verdict.reason}")
+
+
 class ClauseFailure(Exception):  # noqa: N818 - a verdict, not an error
-    """A clause is broken; the message is what pytest prints."""
+    """A clause is broken, or there is no verdict; the message is what pytest prints."""
+
+
+class OwnClauses:
+    """The clauses of the invariants that are named, asked of a process once and when needed."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    @cached_property
+    def found(self) -> tuple[OwnClause, ...]:
+        """All of them. Raises TargetError when they cannot be had."""
+        from stateful_models.trial.trials import own_clauses
+
+        return own_clauses(self._request)
+
+    def wanted(self, request: Request) -> dict[str, str]:
+        """Those that are wanted, each with the class that judges it.
+
+        An invariant that lists none, or that cannot be loaded, stands there as it was named.
+        """
+        from stateful_models.loading import TargetError
+
+        named = {name: name.rpartition(":")[2] for name in request.invariants}
+        try:
+            found = self.found
+        except TargetError:
+            # The trial ends with it too, and says so.
+            return {kind: kind for kind in named.values()}
+        listed = {one.invariant for one in found}
+        bare = {kind: kind for name, kind in named.items() if name not in listed}
+        return {**{one.id: one.kind for one in found if request.wants(one.id)}, **bare}
+
+    def check_globs(self, request: Request) -> None:
+        """Raise pytest.UsageError for a glob that fits no clause, ours or the author's own."""
+        from stateful_models.contract import CLAUSES
+        from stateful_models.globs import fitting
+        from stateful_models.loading import TargetError
+        from stateful_models.trial.scope import CLAIMS
+
+        for option, globs in (("only", request.only), ("without", request.without)):
+            for glob in globs:
+                if fitting(glob, (*CLAUSES, *CLAIMS)):
+                    continue
+                try:
+                    own = [clause.id for clause in self.found]
+                except TargetError as error:
+                    raise pytest.UsageError(f"--kvoffload-invariant: {error}") from error
+                if not fitting(glob, own):
+                    raise pytest.UsageError(
+                        f"--kvoffload-{option} {glob}: no clause is called that"
+                    )
 
 
 def _targets(config: pytest.Config) -> list[tuple[str, str]]:
@@ -229,16 +301,33 @@ def _targets(config: pytest.Config) -> list[tuple[str, str]]:
     ]
 
 
-def _requests(config: pytest.Config) -> Iterator[Request]:
+def _in_full(chosen: str, name: str, target: str) -> str:
+    """The id of what was chosen, if it is of the trial of this name or of all of its target."""
+    for begin in (name, target):
+        if chosen == begin or chosen.startswith(f"{begin}::"):
+            return name + chosen.removeprefix(begin)
+    return ""
+
+
+def _trials(config: pytest.Config) -> Iterator[tuple[str, Request, OwnClauses]]:
+    """What is to be tried: a name, what is asked for, and the clauses of the author's own."""
     targets = _targets(config)
     if not targets:
         return
     from stateful_models.contract import Profile
+    from stateful_models.trial.arguments import ArgumentTextError, argument_grid, argument_words
     from stateful_models.trial.request import Request, Task
 
     level: str | None = config.getoption("--kvoffload-level")
     seed: int | None = config.getoption("--kvoffload-seed")
-    for kind, target in targets:
+    try:
+        grid = list(argument_grid(_texts(config, "--kvoffload-arg")))
+    except ArgumentTextError as error:
+        raise pytest.UsageError(f"--kvoffload-arg {error}") from error
+    words = list(map(argument_words, grid))
+    common = set(words[0]).intersection(*words)
+    own: OwnClauses | None = None
+    for (kind, target), arguments in product(targets, grid):
         request = Request(
             task=Task(kind),
             target=target,
@@ -250,48 +339,22 @@ def _requests(config: pytest.Config) -> Iterator[Request]:
             unhurried=True,
             only=_texts(config, "--kvoffload-only"),
             without=_texts(config, "--kvoffload-without"),
-            arguments=dict(map(_argument, _texts(config, "--kvoffload-arg"))),
+            arguments=arguments,
             vllm=config.getoption("--kvoffload-vllm") if kind == "policy" else None,
         )
-        _check_globs(request)
-        yield request
+        if own is None:
+            own = OwnClauses(request)
+            own.check_globs(request)
+        # What is the same for all says nothing.
+        differing = [word for word in argument_words(arguments) if word not in common]
+        name = f"{target}[{','.join(differing)}]" if differing else target
+        yield name, request, own
 
 
 def _texts(config: pytest.Config, option: str) -> tuple[str, ...]:
     """What was given for an option that may be repeated."""
     texts: list[str] | None = config.getoption(option)
     return tuple(texts or ())
-
-
-def _check_globs(request: Request) -> None:
-    """Raise pytest.UsageError for a glob that fits no clause, ours or the author's own."""
-    from stateful_models.contract import CLAUSES
-    from stateful_models.globs import fitting
-    from stateful_models.loading import TargetError
-    from stateful_models.trial.scope import CLAIMS
-    from stateful_models.trial.trials import own_clauses
-
-    for option, globs in (("only", request.only), ("without", request.without)):
-        unfit = [glob for glob in globs if not fitting(glob, (*CLAUSES, *CLAIMS))]
-        if not unfit:
-            continue
-        try:
-            own = [clause.id for clause in own_clauses(request)]
-        except TargetError as error:
-            raise pytest.UsageError(f"--kvoffload-invariant: {error}") from error
-        for glob in unfit:
-            if not fitting(glob, own):
-                raise pytest.UsageError(f"--kvoffload-{option} {glob}: no clause is called that")
-
-
-def _argument(text: str) -> tuple[str, Argument]:
-    """A constructor argument, its value read as `kvoffload verify --arg` reads it."""
-    from stateful_models.trial.request import read_argument
-
-    name, _, value = text.partition("=")
-    if not name.isidentifier() or "=" not in text:
-        raise pytest.UsageError(f"--kvoffload-arg {text}: not of the form NAME=VALUE")
-    return name, read_argument(value)
 
 
 def _told(verdict: ClauseVerdict, host: str) -> str:

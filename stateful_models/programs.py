@@ -87,6 +87,11 @@ class Program:
         """The same for other operations."""
         return evolve(self, operations=tuple(operations))
 
+    def replaced(self, place: int, operation: HostOperation) -> Program:
+        """The same with another operation in this place."""
+        before, after = self.operations[:place], self.operations[place + 1 :]
+        return self.with_operations((*before, operation, *after))
+
     def renamed(self, names: dict[OffloadKey, OffloadKey]) -> Program:
         """The same with other keys."""
         return self.with_operations(with_keys(one, names) for one in self.operations)
@@ -106,6 +111,20 @@ class Program:
                     return operation
 
         return self.with_operations(map(numbered, self.operations))
+
+    def without_attempt(self, attempt: op.Attempt) -> Program:
+        """The same where nobody names this attempt, so that its end is that of the present one."""
+
+        def unnamed(operation: HostOperation) -> HostOperation:
+            match operation:
+                case (
+                    op.PrepareLoad() | op.CompleteLoad() | op.PrepareStore() | op.CompleteStore()
+                ) if operation.attempt == attempt:
+                    return evolve(operation, attempt=None)
+                case _:
+                    return operation
+
+        return self.with_operations(map(unnamed, self.operations))
 
     def with_own_completions(self) -> Program:
         """The same where each completion comes from the request that began the last such thing."""

@@ -8,7 +8,7 @@ from typing import Final
 from kvoffload.canonical.drawing import LINE, SMALL, Box, Sheet
 from kvoffload.canonical.report import Configuration, Target
 from kvoffload.canonical.resharding import PageCopy
-from kvoffload.canonical.wording import counted
+from kvoffload.wording import counted
 
 # Width of a worker's page.
 _PAGE: Final = 0.9

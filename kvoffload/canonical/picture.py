@@ -25,12 +25,12 @@ from kvoffload.canonical.layers import Layer
 from kvoffload.canonical.report import Configuration, Target
 from kvoffload.canonical.strip import Panel, Rows, Segment, panels, rows_of
 from kvoffload.canonical.wording import (
-    counted,
     describe_layer,
     describe_parallel,
     describe_ranks,
     describe_turns,
 )
+from kvoffload.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,6 +6,7 @@ from kvoffload.canonical.layers import AttentionLayer, LatentLayer, Layer, Opaqu
 from kvoffload.canonical.pages import CanonicalPageMapping, CopyRun
 from kvoffload.canonical.parallel import HeadShare, KVParallelConfig
 from kvoffload.canonical.resharding import DirectRun
+from kvoffload.wording import counted
 
 _SHOWN_TURNS = 3
 
@@ -101,11 +102,6 @@ def describe_ranks(ranks: tuple[int, ...]) -> str:
             if len(ranks) > 4:
                 return f"{ranks[0]},{ranks[1]}..{ranks[-1]}"
     return ",".join(map(str, ranks))
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 byte`, `2 bytes`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _encoding(layer: AttentionLayer) -> str:

@@ -10,6 +10,8 @@ from typing import Annotated, Protocol, TextIO, runtime_checkable
 
 import typer
 
+from kvoffload.cli.compare import HELP as COMPARE_HELP
+from kvoffload.cli.compare import compare
 from kvoffload.cli.explain import HELP as EXPLAIN_HELP
 from kvoffload.cli.explain import explain
 from kvoffload.cli.in_tree import COMMAND as IN_TREE
@@ -47,6 +49,7 @@ _app = typer.Typer(
 )
 _app.command(help=VERIFY_HELP)(verify)
 _app.command(help=JUDGE_HELP)(judge)
+_app.command(help=COMPARE_HELP)(compare)
 _app.command(help=EXPLAIN_HELP)(explain)
 _app.command(help=HELP)(replay)
 _app.command(help=LAYOUT_HELP)(layout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -84,3 +84,27 @@ class KnownFailures:
         if self.clauses and self.clauses.keys().isdisjoint(targets):
             names = ", ".join(self.clauses)
             raise UsageError(f"{self.where}: it is about {names}, which are not on trial")
+
+
+def in_short(ids: Sequence[str]) -> str:
+    """`POL-1 to 5, 7; LRU-1; its model`: the ids in their order, what is before a number once."""
+    families: dict[str, list[str]] = {}
+    for one in ids:
+        family, dash, number = one.rpartition("-")
+        numbered = dash and number.isdecimal()
+        families.setdefault(f"{family}-" if numbered else one, []).extend([number] * bool(numbered))
+    return "; ".join(f"{family}{', '.join(_runs(found))}" for family, found in families.items())
+
+
+def _runs(numbers: Sequence[str]) -> Iterator[str]:
+    """Numbers that follow each other as one, where there are more than two of them."""
+    run: list[str] = []
+    for number in [*numbers, ""]:
+        if run and number.isdecimal() and int(number) == int(run[-1]) + 1:
+            run.append(number)
+            continue
+        if len(run) > 2:
+            yield f"{run[0]} to {run[-1]}"
+        else:
+            yield from run
+        run = [number]

@@ -2,55 +2,43 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import sys
 from collections.abc import Callable, Generator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from importlib import import_module
+from typing import ParamSpec, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from typing_extensions import override
 
 from kvoffload.cli.problems import UsageError
+from kvoffload.judge import guarded
+from kvoffload.judge.attempts import NOWHERE, Failure, LostRunError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 EXTRA = "pip install 'kvoffload[dask]'"
 
 
 @contextmanager
 def executor_for(jobs: int | None, scheduler: str | None) -> Generator[Executor | None]:
-    """What carries runs out: `jobs` processes, by default one a core; None for this one alone.
+    """What carries runs out: `jobs` processes, by default one a core, which survive any policy.
 
-    With the address of a scheduler it is a Dask cluster, whose workers see the same files. Raises
-    UsageError when that cannot be reached.
+    None, and so this very process, if `jobs` is 1. With the address of a scheduler it is a Dask
+    cluster, whose workers see the same files. Raises UsageError when that cannot be reached.
     """
     if scheduler is not None:
         with _cluster(scheduler) as executor:
             yield executor
         return
-    wanted = jobs if jobs is not None else os.cpu_count() or 1
-    if wanted == 1:
+    if jobs == 1:
         yield None
         return
-    # A copy of this process would have its threads' locks and none of its threads.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(wanted, context, initializer=_begin)
-    try:
-        yield pool
-    except BaseException:
-        for child in multiprocessing.active_children():
-            child.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _begin() -> None:
-    """A process begins that only computes: its output is no result, and Ctrl-C is not for it."""
-    sys.stdout = sys.stderr
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with guarded.GuardedExecutor(jobs or os.cpu_count() or 1, guarded.REQUEST_S) as executor:
+        yield executor
 
 
 @contextmanager
@@ -66,10 +54,38 @@ def _cluster(address: str) -> Generator[Executor]:
         raise UsageError(f"--scheduler {address}: {error}") from error
     get_executor: Callable[..., Executor] = getattr(client, "get_executor")  # noqa: B009
     close: Callable[[], object] = getattr(client, "close")  # noqa: B009
+    killed: type[Exception] = getattr(import_module("distributed"), "KilledWorker")  # noqa: B009
     try:
-        yield get_executor(pure=False)
+        yield ClusterExecutor(get_executor(pure=False), killed)
     finally:
         close()
+
+
+class ClusterExecutor(Executor):
+    """A cluster's executor, which tells of runs that killed one worker after the other."""
+
+    def __init__(self, executor: Executor, killed: type[Exception]) -> None:
+        self._executor = executor
+        self._killed = killed
+
+    @override
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        outer: Future[T] = Future()
+
+        def done(inner: Future[T]) -> None:
+            # Nobody asks for what is cancelled.
+            if inner.cancelled() or not outer.set_running_or_notify_cancel():
+                return
+            error = inner.exception()
+            if isinstance(error, self._killed):
+                error = LostRunError(Failure("ended its process, on several workers", NOWHERE))
+            if error is None:
+                outer.set_result(inner.result())
+            else:
+                outer.set_exception(error)
+
+        self._executor.submit(fn, *args, **kwargs).add_done_callback(done)
+        return outer
 
 
 @contextmanager

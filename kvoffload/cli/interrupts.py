@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
+from kvoffload.cli.problems import RunInterruptedError
+
 
 @contextmanager
 def deferred_interrupt() -> Generator[Callable[[], None]]:
@@ -41,3 +43,12 @@ def deferred_interrupt() -> Generator[Callable[[], None]]:
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     raise_pending()
+
+
+@contextmanager
+def interrupted_as(what: str) -> Generator[None]:
+    """Turn Ctrl-C in the block into a RunInterruptedError that says `what`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise RunInterruptedError(what) from None

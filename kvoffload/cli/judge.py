@@ -7,17 +7,38 @@ from typing import Annotated
 
 import typer
 
+from kvoffload.cli.folder import Folder
 from kvoffload.cli.foreign import off_stdout
+from kvoffload.cli.interrupts import interrupted_as
 from kvoffload.cli.problems import EXIT_VIOLATION, UsageError
 from kvoffload.cli.screen import open_screen
 from kvoffload.cli.targets import REGISTERED
-from kvoffload.cli.traffic import CAPACITIES, GPU_TIERS, WARM_UP, Section, Traffic
+from kvoffload.cli.traffic import (
+    CAPACITIES,
+    GPU_TIERS,
+    RUNS,
+    TRAFFIC,
+    WARM_UP,
+    ChunkBytes,
+    Format,
+    GPUSizes,
+    Jobs,
+    Limit,
+    Scheduler,
+    Section,
+    Sizes,
+    SkipBadLines,
+    Traces,
+    Traffic,
+    WarmUp,
+    check_runs,
+)
 from kvoffload.cli.verify import VLLM, argument_grid, need_hypothesis, vllm_named
+from kvoffload.judge.cost_value import SECONDS
 from kvoffload.judge.page import page
-from kvoffload.replay.readers import TraceFormat
 from kvoffload.replay.trace import SAMPLE
 
-HELP = """Judge a policy: one page on its contract and on what it is worth on real traffic.
+HELP = """Judge a policy: one page on its contract, its worth on real traffic, and its cost.
 
 LRU and ARC run beside it, called by the same host, and the best that any policy could do. \
 Without --out the page goes to standard output; with it, report.md, report.json and pictures go \
@@ -32,7 +53,7 @@ Examples:
 
   kvoffload judge --vllm policy_for_vllm.py:MyPolicy --section value --capacity 20000
 """
-TARGETS, TRAFFIC, RUNS, OUTPUT = "Target", "Traffic", "Runs", "Output"
+TARGETS, OUTPUT = "Target", "Output"
 
 
 def judge(
@@ -72,68 +93,14 @@ def judge(
             rich_help_panel=TARGETS,
         ),
     ] = None,
-    trace: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="A trace: plain, .gz or .zst. Repeatable.",
-            show_default="a sample of 1,000 requests",
-            rich_help_panel=TRAFFIC,
-        ),
-    ] = None,
-    trace_format: Annotated[
-        TraceFormat | None,
-        typer.Option(
-            "--format",
-            case_sensitive=False,
-            metavar="FORMAT",
-            help="mooncake, bailian, callLog, oracleGeneral or csv, as in replay.",
-            rich_help_panel=TRAFFIC,
-        ),
-    ] = None,
-    skip_bad_lines: Annotated[
-        bool,
-        typer.Option(
-            "--skip-bad-lines", help="Pass over what cannot be read.", rich_help_panel=TRAFFIC
-        ),
-    ] = False,
-    limit: Annotated[
-        int | None,
-        typer.Option(min=1, help="Only the first so many requests.", rich_help_panel=TRAFFIC),
-    ] = None,
-    capacity: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--capacity",
-            metavar="C",
-            help="Chunks, a share of the working set (5%), or a size (8GiB). Repeatable.",
-            show_default=" ".join(CAPACITIES),
-            rich_help_panel=TRAFFIC,
-        ),
-    ] = None,
-    gpu_chunks: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--gpu-chunks",
-            metavar="C",
-            help="The GPU tier in front, likewise; 0 for none. Repeatable.",
-            show_default=" ".join(GPU_TIERS),
-            rich_help_panel=TRAFFIC,
-        ),
-    ] = None,
-    warm_up: Annotated[
-        str,
-        typer.Option(metavar="N|P%", help="So many requests warm up.", rich_help_panel=TRAFFIC),
-    ] = WARM_UP,
-    chunk_bytes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Bytes of a chunk (64MiB).",
-            show_default="128 KiB a token",
-            rich_help_panel=TRAFFIC,
-        ),
-    ] = None,
+    trace: Traces = None,
+    trace_format: Format = None,
+    skip_bad_lines: SkipBadLines = False,
+    limit: Limit = None,
+    capacity: Sizes = None,
+    gpu_chunks: GPUSizes = None,
+    warm_up: WarmUp = WARM_UP,
+    chunk_bytes: ChunkBytes = None,
     prefill_rate: Annotated[
         float | None,
         typer.Option(
@@ -157,24 +124,17 @@ def judge(
             rich_help_panel=RUNS,
         ),
     ] = None,
-    jobs: Annotated[
-        int | None,
+    jobs: Jobs = None,
+    scheduler: Scheduler = None,
+    cost_seconds: Annotated[
+        float,
         typer.Option(
             min=1,
-            help="So many processes; 1: this one.",
-            show_default="one a core",
+            metavar="S",
+            help="At most so long are cost and memory of each policy measured.",
             rich_help_panel=RUNS,
         ),
-    ] = None,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="A Dask cluster that sees the same files (extra dask).",
-            show_default=False,
-            rich_help_panel=RUNS,
-        ),
-    ] = None,
+    ] = SECONDS,
     seed: Annotated[int, typer.Option(min=0, help="Of the trial.", rich_help_panel=RUNS)] = 0,
     out: Annotated[
         Path | None,
@@ -191,8 +151,7 @@ def judge(
         raise UsageError("--prefill-rate and --transfer-rate go together")
     if prefill_rate == 0 or transfer_rate == 0:
         raise UsageError("--prefill-rate and --transfer-rate are more than 0")
-    if jobs is not None and scheduler is not None:
-        raise UsageError("--jobs or --scheduler, not both")
+    check_runs(jobs, scheduler)
     need_hypothesis("judge")
     sections = tuple(Section) if not section else tuple(each for each in Section if each in section)
     traffic = Traffic(
@@ -208,9 +167,9 @@ def judge(
         transfer_rate=transfer_rate,
     )
     version = None if vllm is None else vllm_named(vllm)
-    arguments = list(argument_grid(arg or ()))
+    arguments = argument_grid(arg or ())
     # What tries policies is imported by those who ask for it.
-    from kvoffload.cli.judgement import Asked, Folder, hold_judgement
+    from kvoffload.cli.judgement import Asked, hold_judgement, write
     from kvoffload.cli.judging import Subject, one_of
 
     folder = None if out is None else Folder(out)
@@ -222,14 +181,15 @@ def judge(
         jobs=jobs,
         scheduler=scheduler,
         seed=seed,
+        cost_seconds=cost_seconds,
     )
-    with off_stdout():
+    with off_stdout(), interrupted_as(f"interrupted; {target} is not judged"):
         judgement = hold_judgement(asked, open_screen(stderr=True))
     if folder is None:
         typer.echo(page(judgement, {}), nl=False)
     else:
         with off_stdout():
-            folder.write(judgement)
+            write(judgement, folder)
         typer.echo(str(out))
     if judgement.convicted:
         raise typer.Exit(EXIT_VIOLATION)

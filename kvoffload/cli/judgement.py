@@ -5,21 +5,29 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
-from importlib.util import find_spec
-from pathlib import Path
+from functools import partial
+from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 from rich.console import Console
 
 from kvoffload import __version__
 from kvoffload.cli.executors import executor_for, progress_bar
+from kvoffload.cli.folder import Folder
 from kvoffload.cli.interrupts import deferred_interrupt
-from kvoffload.cli.judging import SentHints, Subject, check, contract_of, recognised_version
+from kvoffload.cli.judging import (
+    SentHints,
+    Subject,
+    check,
+    check_apart,
+    contract_of,
+    recognised_version,
+)
 from kvoffload.cli.problems import UsageError
-from kvoffload.cli.results import ResultFile
 from kvoffload.cli.traffic import Section, Traffic
 from kvoffload.cli.verdicts import narrate_trial
 from kvoffload.errors import InvalidValueError, TraceError
+from kvoffload.judge.cost_value import SECONDS, CostValue, measure_all
 from kvoffload.judge.hint_value import HintValue, plan_hints
 from kvoffload.judge.page import page
 from kvoffload.judge.report import Contract, Judgement, to_json
@@ -30,6 +38,9 @@ from stateful_models.engines.hints import hostile_values
 from stateful_models.loading import TargetError
 from stateful_models.trial.trials import hold_trial
 from stateful_models.vllm.trial import hold_vllm_trial
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @frozen(kw_only=True)
@@ -44,6 +55,7 @@ class Asked:
     jobs: int | None
     scheduler: str | None
     seed: int
+    cost_seconds: float
 
     def command(self, subject: Subject, section: Section | None = None) -> str:
         """The command that gives a section, or all of those that were asked for, again."""
@@ -52,8 +64,10 @@ class Asked:
         words += [] if subject.driver is None else ["--driver", subject.driver]
         for name, value in subject.arguments:
             words += ["--arg", f"{name}={value}"]
-        if section is not Section.CONTRACT:
+        if section not in (Section.CONTRACT, Section.COST):
             words += self.traffic.words()
+        if section in (None, Section.COST) and self.cost_seconds != SECONDS:
+            words += ["--cost-seconds", f"{self.cost_seconds:g}"]
         words += ["--seed", str(self.seed)] if self.seed else []
         wanted = self.sections if section is None else (section,)
         for each in wanted if wanted != tuple(Section) else ():
@@ -69,6 +83,9 @@ def hold_judgement(asked: Asked, console: Console) -> Judgement:
         subject = evolve(subject, vllm=version)
     elif asked.for_vllm and subject.vllm is None:
         subject = evolve(subject, vllm=recognised_version(subject.request()))
+    # A trial has found out that it can be built; and that building it comes to an end.
+    if contract is None and asked.jobs != 1:
+        check_apart(subject)
     check(subject)
     judgement = Judgement(
         target=subject.target,
@@ -81,14 +98,22 @@ def hold_judgement(asked: Asked, console: Console) -> Judgement:
         arguments=dict(subject.arguments),
         host=subject.host,
         contract=contract,
+        notes=subject.notes if set(asked.sections) - {Section.CONTRACT} else (),
     )
-    if not set(asked.sections) <= {Section.CONTRACT}:
-        try:
-            judgement = _run(judgement, asked, subject, console)
-        except BrokenExecutor as error:
-            note = f"No run has figures: a process that ran the policies ended ({error})."
-            judgement = evolve(judgement, notes=(*judgement.notes, note))
+    if not set(asked.sections) <= {Section.CONTRACT, Section.COST}:
+        judgement = _run(judgement, asked, subject, console)
+    if Section.COST in asked.sections:
+        judgement = evolve(judgement, cost=_measure(asked, subject, console))
     return judgement
+
+
+def _measure(asked: Asked, subject: Subject, console: Console) -> CostValue:
+    """What the policy and those beside it cost, when nothing else runs."""
+    policies = subject.policies()
+    with progress_bar(console, f"{subject.name}: cost", len(policies)) as proceed:
+        return measure_all(
+            policies, asked.cost_seconds, hints_for=SentHints(subject), proceed=proceed
+        )
 
 
 def _try_contract(asked: Asked, console: Console) -> tuple[Contract, str | None]:
@@ -143,43 +168,25 @@ def _run(judgement: Judgement, asked: Asked, subject: Subject, console: Console)
             sessions=tuple(value() for value in sessions),
             hints=tuple(value() for value in hints),
         )
-    except (TraceError, InvalidValueError, TargetError) as error:
+    except (TraceError, InvalidValueError, TargetError, BrokenExecutor) as error:
         raise UsageError(str(error)) from error
 
 
-class Folder:
-    """Where a judgement goes. Raises UsageError when it cannot be written to."""
+def write(judgement: Judgement, folder: Folder) -> None:
+    """Write a judgement to a folder. Raises OutputError."""
+    folder.write(to_json(judgement), partial(page, judgement), lambda: _drawn(judgement))
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"--out {path}: {error.strerror or error}") from error
-        self._page = self._file("report.md")
-        self._data = self._file("report.json")
 
-    def write(self, judgement: Judgement) -> None:
-        """Write pictures, page and data, the page last. Raises OutputError."""
-        pictures = self._pictures(judgement)
-        self._data.write(to_json(judgement))
-        self._page.write(page(judgement, pictures).encode())
+def _drawn(judgement: Judgement) -> dict[str, Figure]:
+    from kvoffload.judge.cost_picture import draw_cost
+    from kvoffload.judge.pictures import draw_curves, draw_turns
 
-    def _pictures(self, judgement: Judgement) -> dict[str, str] | None:
-        if find_spec("matplotlib") is None:
-            return None
-        from kvoffload.judge.pictures import FORMATS, draw_curves, draw_turns, render
-
-        drawn = {
-            f"curves-{number}": draw_curves(judgement, value)
-            for number, value in enumerate(judgement.values)
-        }
-        for number, sessions in enumerate(judgement.sessions):
-            drawn[f"turns-{number}"] = draw_turns(judgement, sessions)
-        for name, figure in drawn.items():
-            for each in FORMATS:
-                self._file(f"{name}.{each}").write(render(figure, each))
-        return {name: f"{name}.svg" for name in drawn}
-
-    def _file(self, name: str) -> ResultFile:
-        return ResultFile(str(self._path / name), option="--out")
+    drawn = {
+        f"curves-{number}": draw_curves(value, judgement.name)
+        for number, value in enumerate(judgement.values)
+    }
+    for number, sessions in enumerate(judgement.sessions):
+        drawn[f"turns-{number}"] = draw_turns(judgement, sessions)
+    if judgement.cost is not None and any(each.cost.costs for each in judgement.cost.policies):
+        drawn["cost"] = draw_cost(judgement.name, judgement.cost)
+    return drawn

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from concurrent.futures import BrokenExecutor
+from functools import lru_cache, partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from attrs import frozen
 
 from kvoffload.cli.problems import UsageError
+from kvoffload.cpu.manager import CPUOffloadingManager
+from kvoffload.judge import guarded
+from kvoffload.judge.attempts import LostRunError, beforehand
 from kvoffload.judge.hint_value import Base
 from kvoffload.judge.hints import RequestFuture
 from kvoffload.judge.report import ClauseLine, Contract
@@ -17,10 +21,12 @@ from kvoffload.judge.value import BASELINE, INFINITE, OPTIMUM
 from kvoffload.manager import OffloadingManager
 from kvoffload.policies.base import CachePolicy
 from stateful_models.driven import driven_manager
-from stateful_models.drivers import Driver, registered
+from stateful_models.drivers import Driver, authored, registered
 from stateful_models.loading import TargetError
+from stateful_models.signatures import why_not_built
+from stateful_models.trial.arguments import Argument
 from stateful_models.trial.named import find_driver
-from stateful_models.trial.request import Argument, Request, Task
+from stateful_models.trial.request import Request, Task
 
 if TYPE_CHECKING:
     from stateful_models.trial.verdicts import Report
@@ -65,15 +71,24 @@ class Subject:
         return _driver(self).host.name
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What runs leave out of what its driver does. Raises TargetError."""
+        if any(name == "host_events" for name, _ in authored(_driver(self))):
+            return (
+                "The driver calls further hooks at random (`host_events`): on trial, not in runs.",
+            )
+        return ()
+
+    @property
     def base(self) -> Base:
         """What it claims to equal without hints; LRU if it claims nothing. Raises TargetError."""
         if _driver(self).capabilities.without_hints is None:
             return Base(name=BASELINE, make=Made(self, BASELINE))
         return Base(name="its base", make=MadeBase(self))
 
-    def policies(self) -> Mapping[str, Callable[[int], OffloadingManager]]:
+    def policies(self) -> Mapping[str, Callable[[int], CPUOffloadingManager]]:
         """What makes the managers of the policy and of those beside it."""
-        makers: dict[str, Callable[[int], OffloadingManager]] = {self.name: Made(self)}
+        makers: dict[str, Callable[[int], CPUOffloadingManager]] = {self.name: Made(self)}
         for name in BASELINES:
             makers.setdefault(name, Made(self, name))
         return makers
@@ -86,7 +101,7 @@ class Made:
     subject: Subject
     baseline: str | None = None
 
-    def __call__(self, capacity: int) -> OffloadingManager:
+    def __call__(self, capacity: int) -> CPUOffloadingManager:
         """A manager of so many chunks. Raises TargetError, and what building it raises."""
         driver = _driver(self.subject)
         if self.baseline is not None:
@@ -146,8 +161,10 @@ def _driver(subject: Subject) -> Driver[CachePolicy]:
 
 def check(subject: Subject) -> None:
     """Find the subject and build it once. Raises UsageError where that cannot be done."""
+    maker: object = None
     try:
         driver = _driver(subject)
+        maker = driver.target
         built: object = driver.build(1)
     except KeyboardInterrupt:
         raise
@@ -155,12 +172,22 @@ def check(subject: Subject) -> None:
         raise UsageError(str(error)) from error
     # A constructor that is on trial may raise anything, and exit.
     except BaseException as error:
-        from stateful_models.loading import describe
-
-        raise UsageError(f"{subject.target}: cannot be built: {describe(error)}") from error
+        names = [name for name, _ in subject.arguments]
+        why = why_not_built(maker, names, error)
+        raise UsageError(f"{subject.target}: cannot be built: {why}") from error
     missing = [call for call in ("insert", "remove", "touch", "evict") if not hasattr(built, call)]
     if missing:
         raise UsageError(f"{subject.target}: no policy, for it has no {', '.join(missing)}")
+
+
+def check_apart(subject: Subject) -> None:
+    """As `check`, in a process of its own, which is ended where building does not. UsageError."""
+    with guarded.GuardedExecutor(1, guarded.REQUEST_S) as executor:
+        try:
+            executor.submit(beforehand, partial(check, subject)).result()
+        except BrokenExecutor as error:
+            what = error.failure.what if isinstance(error, LostRunError) else error
+            raise UsageError(f"{subject.target}: cannot be built: {what}") from error
 
 
 def contract_of(report: Report) -> Contract:

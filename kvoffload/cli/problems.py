@@ -23,8 +23,3 @@ class RunInterruptedError(Exception):
 
 class ReaderLeftError(Exception):
     """Nobody reads standard output any more. No OSError, which typer would take for its own."""
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 chunk`, `2 chunks`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from kvoffload.cli.interrupts import deferred_interrupt
 from kvoffload.cli.names import PolicyNames
-from kvoffload.cli.problems import EXIT_VIOLATION, RunInterruptedError, UsageError, counted
+from kvoffload.cli.problems import EXIT_VIOLATION, RunInterruptedError, UsageError
 from kvoffload.cli.progress import narrate
 from kvoffload.cli.results import TO_STDOUT, open_result, print_json
 from kvoffload.cli.screen import open_screen, show_conditions, show_outcomes
@@ -31,6 +31,7 @@ from kvoffload.replay.model import PREFILL_RATE, TRANSFER_RATE, CostModel, defau
 from kvoffload.replay.readers import CsvLayout, TraceFormat
 from kvoffload.replay.report import to_json
 from kvoffload.replay.trace import SAMPLE, Trace, survey
+from kvoffload.wording import counted
 
 POLICIES = ["lru", "arc"]
 CAPACITIES = ["5%", "20%"]

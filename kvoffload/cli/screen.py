@@ -13,8 +13,9 @@ from rich.text import Text
 from typing_extensions import override
 
 from kvoffload.cli.names import PolicyNames
-from kvoffload.cli.problems import ReaderLeftError, counted
+from kvoffload.cli.problems import ReaderLeftError
 from kvoffload.cli.trial import MAX_VIOLATIONS, Conditions, Outcome
+from kvoffload.wording import counted
 from stateful_models.loading import in_one_line
 
 UNKNOWN_WIDTH = 80

@@ -31,7 +31,7 @@ from kvoffload.canonical.wording import (
     describe_tokens,
     describe_turns,
 )
-from kvoffload.cli.problems import counted
+from kvoffload.wording import counted
 
 SYMBOLS: Final = digits + ascii_lowercase + ascii_uppercase
 # Of these, so many are shown where not all are asked for.

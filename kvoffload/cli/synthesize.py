@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from kvoffload.cli.problems import UsageError, counted
+from kvoffload.cli.problems import UsageError
 from kvoffload.cli.results import ResultFile
 from kvoffload.cli.screen import open_screen
 from kvoffload.errors import InvalidValueError
 from kvoffload.judge.generator import BLOCK_TOKENS, Traffic, synthesize, trace_lines
 from kvoffload.replay.readers import TraceFormat
+from kvoffload.wording import counted
 
 _DEFAULT = Traffic()
 HELP = """Write a trace of synthetic traffic: sessions, branches, shared system prompts and tools.

@@ -1,4 +1,5 @@
-"""By what traffic a policy is judged, as the options of a command line say it."""
+"""By what traffic policies are judged and what carries runs out, as the options of a command line
+say it."""
 
 from __future__ import annotations
 
@@ -6,9 +7,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
+import typer
 from attrs import frozen
 
+from kvoffload.cli.problems import UsageError
 from kvoffload.errors import InvalidValueError
 from kvoffload.judge.study import MakeManager, Source, workload_of
 from kvoffload.judge.value import Plan
@@ -20,6 +24,95 @@ from kvoffload.replay.trace import SAMPLE
 CAPACITIES = ("1%", "2%", "5%", "10%", "20%", "50%")
 GPU_TIERS = ("0", "1%")
 WARM_UP = "10%"
+TRAFFIC, RUNS = "Traffic", "Runs"
+
+Traces: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="A trace: plain, .gz or .zst. Repeatable.",
+        show_default="a sample of 1,000 requests",
+        rich_help_panel=TRAFFIC,
+    ),
+]
+Format: TypeAlias = Annotated[
+    TraceFormat | None,
+    typer.Option(
+        "--format",
+        case_sensitive=False,
+        metavar="FORMAT",
+        help="mooncake, bailian, callLog, oracleGeneral or csv, as in replay.",
+        rich_help_panel=TRAFFIC,
+    ),
+]
+SkipBadLines: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad-lines", help="Pass over what cannot be read.", rich_help_panel=TRAFFIC
+    ),
+]
+Limit: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, help="Only the first so many requests.", rich_help_panel=TRAFFIC),
+]
+Sizes: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--capacity",
+        metavar="C",
+        help="Chunks, a share of the working set (5%), or a size (8GiB). Repeatable.",
+        show_default=" ".join(CAPACITIES),
+        rich_help_panel=TRAFFIC,
+    ),
+]
+GPUSizes: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu-chunks",
+        metavar="C",
+        help="The GPU tier in front, likewise; 0 for none. Repeatable.",
+        show_default=" ".join(GPU_TIERS),
+        rich_help_panel=TRAFFIC,
+    ),
+]
+WarmUp: TypeAlias = Annotated[
+    str,
+    typer.Option(metavar="N|P%", help="So many requests warm up.", rich_help_panel=TRAFFIC),
+]
+ChunkBytes: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Bytes of a chunk (64MiB).",
+        show_default="128 KiB a token",
+        rich_help_panel=TRAFFIC,
+    ),
+]
+Jobs: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="So many processes; 1: this one, which waits for calls that never return.",
+        show_default="one a core",
+        rich_help_panel=RUNS,
+    ),
+]
+Scheduler: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="A Dask cluster that sees the same files (extra dask).",
+        show_default=False,
+        rich_help_panel=RUNS,
+    ),
+]
+
+
+def check_runs(jobs: int | None, scheduler: str | None) -> None:
+    """Raise UsageError where two things should carry runs out."""
+    if jobs is not None and scheduler is not None:
+        raise UsageError("--jobs or --scheduler, not both")
 
 
 class Section(StrEnum):
@@ -29,6 +122,7 @@ class Section(StrEnum):
     VALUE = "value"
     SESSIONS = "sessions"
     HINTS = "hints"
+    COST = "cost"
 
 
 @frozen

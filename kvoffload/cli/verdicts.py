@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from math import inf
@@ -16,16 +16,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from kvoffload.cli.clause_names import in_short
 from kvoffload.cli.names import PolicyNames
 from kvoffload.cli.portability import show_fallbacks, show_portability
-from kvoffload.cli.problems import counted
+from kvoffload.wording import counted, percent
 from stateful_models.loading import in_one_line
+from stateful_models.trial.arguments import argument_words
 from stateful_models.trial.request import Request
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
 
 LINE_SECONDS = 10.0
-VERDICT_WIDTH = 12
+VERDICT_WIDTH = 14
+MOST_CUT = 2
 ARGUMENTS_WIDTH = 26
+HELD_WIDTH = 78
 STYLES = {Outcome.CLEAN: "green", Outcome.CONVICTED: "bold red", Outcome.UNTRIED: "yellow"}
 
 
@@ -50,7 +54,7 @@ def narrate_trial(console: Console, request: Request) -> Generator[TrialNarrator
         ) as bar:
             name = PolicyNames.of([request.target]).short[request.target]
             task = bar.add_task(
-                "starting", total=1.0, target=" ".join((name, *_words(request.arguments)))
+                "starting", total=1.0, target=" ".join((name, *argument_words(request.arguments)))
             )
 
             def advance(engine: str, share: float) -> None:
@@ -59,7 +63,7 @@ def narrate_trial(console: Console, request: Request) -> Generator[TrialNarrator
             yield advance
         return
     last, said = time.monotonic(), ""
-    whose = " ".join((request.target, *_words(request.arguments)))
+    whose = " ".join((request.target, *argument_words(request.arguments)))
 
     def say(engine: str, share: float) -> None:
         nonlocal last, said
@@ -89,10 +93,11 @@ def show_reports(console: Console, reports: Sequence[Report]) -> None:
     console.print(_table(reports, names))
     for name, target in names.explained.items():
         console.print(Text(f"{name} is {target}"), soft_wrap=True)
+    _show_alike(console, reports, Verdict.HELD, _held)
     for report in reports:
         _show(console, report)
         show_portability(console, report)
-    _show_not_applicable(console, reports)
+    _show_alike(console, reports, Verdict.NOT_APPLICABLE, _by_reason)
 
 
 def _table(reports: Sequence[Report], names: PolicyNames) -> Table:
@@ -101,20 +106,20 @@ def _table(reports: Sequence[Report], names: PolicyNames) -> Table:
     # Where the screen is narrow these two are folded, and no figure goes.
     table.add_column("target", overflow="fold")
     table.add_column("verdict", overflow="fold", max_width=VERDICT_WIDTH)
-    for heading in ("held", "con-\nvicting", "not\nreached", "n/a", "pro-\ngrams", "s"):
+    for heading in ("held", "convicts", "not\nreached", "n/a", "programs", "s"):
         wide = max(map(len, heading.split("\n")))
         table.add_column(heading, justify="right", no_wrap=True, min_width=wide)
     for target, group in groupby(reports, key=lambda report: report.target):
         rows = list(group)
-        common = set(_words(rows[0].arguments)).intersection(
-            *(_words(report.arguments) for report in rows)
+        common = set(argument_words(rows[0].arguments)).intersection(
+            *(argument_words(report.arguments) for report in rows)
         )
-        shared = [word for word in _words(rows[0].arguments) if word in common]
+        shared = [word for word in argument_words(rows[0].arguments) if word in common]
         place = [names.short[target], *_indented(shared)]
         if len(rows) > 1:
             table.add_row(Text("\n".join(place)))
         for report in rows:
-            own = [word for word in _words(report.arguments) if word not in common]
+            own = [word for word in argument_words(report.arguments) if word not in common]
             place = place if len(rows) == 1 else _indented(own)
             counts = [
                 len(_of(report, Verdict.HELD)),
@@ -148,21 +153,24 @@ def _outcome(report: Report) -> str:
     """The verdict, with how much was found that does not convict, and what was cut."""
     reported = len(_of(report, Verdict.BROKEN)) - len(report.convictions)
     lines = [report.verdict.value, *([f"{reported} reported"] if reported else [])]
-    cut = f"\n({report.share:.0%} of\nprograms:\ncut by time)" if report.cut else ""
-    return ",\n".join(lines) + cut
+    return ",\n".join(lines) + _cut(report)
+
+
+def _cut(report: Report) -> str:
+    """The engines that got least of their time, with how much of it they played."""
+    least = sorted(report.cut, key=lambda engine: report.cut[engine])
+    told = [f"{engine} {percent(report.cut[engine])}" for engine in least[:MOST_CUT]]
+    more = len(least) - MOST_CUT
+    lines = [*told, *([f"{more} more"] if more > 0 else [])]
+    return "\n(cut by time:\n" + ",\n".join(lines) + ")" if lines else ""
 
 
 def _of(report: Report, verdict: Verdict) -> list[ClauseVerdict]:
     return [clause for clause in report.clauses if clause.verdict is verdict]
 
 
-def _words(arguments: Mapping[str, object]) -> list[str]:
-    """What it was built with, where that is not the default."""
-    return [f"{name}={value}" for name, value in arguments.items()]
-
-
 def _called(report: Report) -> str:
-    return " ".join((report.target, *_words(report.arguments)))
+    return " ".join((report.target, *argument_words(report.arguments)))
 
 
 def _show(console: Console, report: Report) -> None:
@@ -205,18 +213,34 @@ def _rank(clause: ClauseVerdict) -> tuple[bool, bool, float]:
     return not clause.convicts, bool(clause.follows), clause.call or inf
 
 
-def _show_not_applicable(console: Console, reports: Sequence[Report]) -> None:
-    """What does not apply, once for all targets to which the same does not."""
+def _show_alike(
+    console: Console,
+    reports: Sequence[Report],
+    verdict: Verdict,
+    tell: Callable[[Sequence[ClauseVerdict]], Sequence[str]],
+) -> None:
+    """The clauses of a verdict, once for all targets of which the same is told."""
     whose: dict[tuple[str, ...], list[str]] = {}
     for report in reports:
-        lines = _by_reason(_of(report, Verdict.NOT_APPLICABLE))
+        lines = tuple(tell(_of(report, verdict)))
         if lines:
             whose.setdefault(lines, []).append(_called(report))
     for lines, names in whose.items():
         every = len(names) == len(reports) > 1
         who = "all of them" if every else ", ".join(names)
-        for line in (f"{who}: {Verdict.NOT_APPLICABLE.value}", *lines):
+        for line in (f"{who}: {verdict.value}", *lines):
             console.print(Text(in_one_line(line)), soft_wrap=True)
+
+
+def _held(clauses: Sequence[ClauseVerdict]) -> list[str]:
+    """The ids, on as many lines as it takes."""
+    return wrap(
+        in_short([clause.id for clause in clauses]),
+        HELD_WIDTH,
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+    )
 
 
 def _by_reason(clauses: Iterable[ClauseVerdict]) -> tuple[str, ...]:
@@ -245,7 +269,9 @@ def _show_broken(console: Console, report: Report, clause: ClauseVerdict) -> Non
         say(f"  expected: {in_one_line(clause.expected)}")
     if clause.reason:
         say(f"  {clause.reason}")
-    say(f"  found by {clause.engine} after {counted(clause.programs, 'program')}")
+    finder = f"{clause.invariant}, engine {clause.engine}" if clause.invariant else clause.engine
+    after = "" if clause.programs is None else f" after {counted(clause.programs, 'program')}"
+    say(f"  found by {finder}{after}")
     for line in clause.program:
         say(f"  {line}")
     if clause.consequence:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from importlib import import_module
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +19,6 @@ from kvoffload.cli.problems import (
     EXIT_VIOLATION,
     RunInterruptedError,
     UsageError,
-    counted,
 )
 from kvoffload.cli.results import TO_STDOUT, ResultFile, open_result, print_json
 from kvoffload.cli.screen import open_screen
@@ -28,9 +26,11 @@ from kvoffload.cli.targets import REGISTERED, find_invariant
 from kvoffload.cli.verdicts import narrate_trial, show_reports
 from kvoffload.errors import UnknownVLLMError
 from kvoffload.vllm.versions import find_version
+from kvoffload.wording import counted
 
 if TYPE_CHECKING:
-    from stateful_models.trial.request import Argument, Request
+    from stateful_models.trial.arguments import Argument
+    from stateful_models.trial.request import Request
     from stateful_models.trial.verdicts import Report
 
 HELP = """Put policies, or managers, on trial and say which clause of the contract each breaks.
@@ -270,7 +270,7 @@ def verify(
         vllm=None if vllm is None else vllm_named(vllm),
         environment=dict(_pair("--env", text) for text in env or ()),
     )
-    grid = list(argument_grid(arg or ()))
+    grid = argument_grid(arg or ())
     names = ClauseNames(lambda: _own_names(evolve(asked, arguments=grid[0])))
     names.check_globs("--only", asked.only)
     names.check_globs("--without", asked.without)
@@ -435,15 +435,11 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     return name, value
 
 
-def argument_grid(texts: Sequence[str]) -> Iterator[dict[str, Argument]]:
-    """Every combination of the values given for each argument."""
-    from stateful_models.trial.request import read_argument
+def argument_grid(texts: Sequence[str]) -> list[dict[str, Argument]]:
+    """Every combination of the values given for each argument. Raises UsageError."""
+    from stateful_models.trial import arguments
 
-    values: dict[str, list[Argument]] = {}
-    for text in texts:
-        name, value = _pair("--arg", text)
-        if not name.isidentifier():
-            raise UsageError(f"--arg {text}: {name} is no name of an argument")
-        values.setdefault(name, []).extend(map(read_argument, value.split(",")))
-    for chosen in product(*values.values()):
-        yield dict(zip(values, chosen, strict=True))
+    try:
+        return list(arguments.argument_grid(texts))
+    except arguments.ArgumentTextError as error:
+        raise UsageError(f"--arg {error}") from error

@@ -67,6 +67,8 @@ class CPUOffloadingManager(OffloadingManager):
     """
 
     medium: Medium = Medium.CPU
+    guard_cls: type[PolicyGuard] = PolicyGuard
+    """What is believed of the policy; for hosts that sign another contract with theirs."""
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class CPUOffloadingManager(OffloadingManager):
         )
         self._index = ResidencyIndex()
         self._find = self._index.get
-        self._policy = PolicyGuard(policy_cls, num_chunks, self._find)
+        self._policy = self.guard_cls(policy_cls, num_chunks, self._find)
         self._pool = SlotPool(num_chunks)
         self._transfers = OpenTransfers()
         self._tracker = (

@@ -15,6 +15,7 @@ from kvoffload.keys import ONLY_BYTES, OffloadKey
 from kvoffload.policies.base import CachePolicy, ChunkStatus
 from kvoffload.policies.hooks import PolicyHooks
 from kvoffload.requests import ReqContext
+from kvoffload.wording import counted
 
 
 class PolicyGuard:
@@ -158,12 +159,12 @@ class PolicyGuard:
             chunks = [chunk for _, chunk in victims]
             # Each test is a loop in C; what exactly is wrong is found out only if something is.
             sound = (
-                len(keys) == needed
+                self.are_right(len(keys), needed)
                 and ONLY_BYTES.issuperset(map(type, keys))
                 and all(map(is_, map(self._find, keys), chunks))
                 and not [chunk for chunk in chunks if chunk.ref_cnt]
                 and offer.isdisjoint(keys)
-                and len(set(keys)) == needed
+                and len(set(keys)) == len(keys)
             )
         except Exception as error:
             what = f"its answer is no list of keys and chunks: {_described(error)}"
@@ -219,6 +220,10 @@ class PolicyGuard:
             self._fail(error)
         self.running, self.closed = None, False
 
+    def are_right(self, victims: int, needed: int) -> bool:
+        """Whether it is so many victims that were asked for."""
+        return victims == needed
+
     def _bad_victims(
         self, needed: int, offer: set[OffloadKey], victims: list[tuple[OffloadKey, ChunkStatus]]
     ) -> str:
@@ -231,8 +236,8 @@ class PolicyGuard:
                 return f"{key!r} is {'pending' if chunk.ref_cnt < 0 else 'pinned'}"
             if key in offer:
                 return f"{key!r} is protected"
-        if len(victims) != needed:
-            return f"{len(victims)} victims instead of {needed}"
+        if not self.are_right(len(victims), needed):
+            return f"{counted(len(victims), 'victim')} instead of {needed}"
         return "a victim is named twice"
 
     def _fail(self, error: BaseException) -> NoReturn:

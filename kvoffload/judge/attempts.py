@@ -3,35 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias, TypeVar
+from concurrent.futures import BrokenExecutor
+from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from attrs import frozen
+from attrs import define, frozen
+from typing_extensions import override
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 Hints: TypeAlias = Mapping[str, object] | None
 GiveHints: TypeAlias = Callable[[int], dict[str, object] | None]
 """The hints of an Engine: what the request of a number carries."""
 
+BEFORE: Final = -1
+"""In place of a request's number: while a policy is found and built."""
+NOWHERE: Final = -2
+"""In place of a request's number: while nothing runs that is somebody else's."""
+
 
 @frozen
 class Failure:
-    """A run that did not come to its end: what was raised, in words, and during which request."""
+    """A run that did not come to its end: what was raised, in words, and during which request.
+
+    `request` is BEFORE if none had begun, NOWHERE if that is not known.
+    """
 
     what: str
     request: int
 
     @property
     def where(self) -> str:
-        """It, with where it came up."""
+        """It, with where it came up, if that is known."""
+        if self.request == NOWHERE:
+            return self.what
         if self.request < 0:
             return f"{self.what} (before the first request)"
         return f"{self.what} (in request {self.request} of the trace)"
 
 
+class LostRunError(BrokenExecutor):
+    """A run was lost with the process that carried it out, for what the policy did there."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure: Failure = failure
+
+    @override
+    def __str__(self) -> str:
+        return self.failure.where
+
+
+@runtime_checkable
+class Losable(Protocol[T_co]):
+    """A run of a policy, which may take its process along or never come back."""
+
+    def lost(self, failure: Failure, /) -> T_co:
+        """Its result then."""
+        ...
+
+
+@define
+class Whereabouts:
+    """Where in a trace the policy is that this process runs, for those who watch the process.
+
+    `tell` is told the number of each request as it begins, or BEFORE or NOWHERE.
+    """
+
+    tell: Callable[[int], object] = lambda request: None
+
+
+WHEREABOUTS: Final = Whereabouts()
+
+
+def beforehand(call: Callable[[], T]) -> T:
+    """What a call comes to that finds or builds a policy. Raises what that raises."""
+    WHEREABOUTS.tell(BEFORE)
+    try:
+        return call()
+    finally:
+        WHEREABOUTS.tell(NOWHERE)
+
+
 def attempt(play: Callable[[GiveHints], T], hints: Callable[[int], Hints]) -> T | Failure:
     """What `play` comes to, which asks for the hints of each request when that begins."""
-    begun = -1
+    begun = BEFORE
 
     def give(number: int) -> dict[str, object] | None:
         nonlocal begun

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from math import ceil, log
-from statistics import linear_regression
 from time import perf_counter
-from typing import Final, Literal
+from typing import Final
 
 from attrs import frozen
 
 from kvoffload.cpu.manager import CPUOffloadingManager
 from kvoffload.errors import InvalidValueError
+from kvoffload.judge.call_cost import CallCost, Growth, Measure, Point, Spread, growth_of
+from kvoffload.judge.front import Front
 from kvoffload.judge.own_process import Failed, run_in_own_process
 from kvoffload.judge.under_load import Gauge, UnderLoad
 from kvoffload.judge.visits import SwitchedClasses
@@ -30,82 +30,19 @@ SIZES: Final = (10_000, 100_000, 1_000_000)
 BUDGET_S: Final = 60.0
 BATCH: Final = 64
 REQUEST_KEYS: Final = 2_000
+CALLS: Final = 1_000
 FEWEST: Final = 3
 """So many calls are made however long they take: one that is dear once is not the usual one."""
 DISTURBANCE: Final = 16
 """Chunks that the request between two calls uses."""
-CONSTANT, LOGARITHMIC, BETWEEN, LINEAR, STEEPER, UNKNOWN = (
-    "constant",
-    "logarithmic",
-    "between logarithmic and linear",
-    "linear",
-    "more than linear",
-    "unknown",
-)
-
 MakePolicy = Callable[[int], CachePolicy]
 """Makes the policy of a cache of so many chunks. Picklable, where it is measured elsewhere."""
-Measure = Literal["visits", "seconds"]
-Point = Literal["p50", "worst"]
 _FITTED: Final[tuple[tuple[Measure, Point], ...]] = (
     ("visits", "p50"),
     ("visits", "worst"),
     # The worst in seconds is what the machine did besides as much as what the policy did.
     ("seconds", "p50"),
 )
-
-
-@frozen
-class Spread:
-    """What some calls cost, each: in seconds or in visits.
-
-    `p50` and `p99` are the smallest that so many in a hundred do not exceed: of fewer than a
-    hundred `calls` `p99` is the `worst`.
-    """
-
-    calls: int
-    p50: float
-    p99: float
-    worst: float
-    mean: float
-
-    @classmethod
-    def of(cls, costs: Sequence[float]) -> Spread:
-        """That of these, of which there is at least one."""
-        ordered = sorted(costs)
-        p50, p99 = (ordered[ceil(len(ordered) * share / 100) - 1] for share in (50, 99))
-        return cls(len(ordered), p50, p99, ordered[-1], sum(ordered) / len(ordered))
-
-
-@frozen
-class CallCost:
-    """What one kind of call costs with `size` chunks in the cache.
-
-    `refused` of the calls were answered with None. `collections`: how often Python's garbage
-    collector ran within the timed ones; its time is in theirs, as it is in an engine.
-    """
-
-    call: str
-    size: int
-    seconds: Spread
-    visits: Spread
-    refused: int
-    collections: int
-
-
-@frozen
-class Growth:
-    """How the cost of one kind of call grows with the size of the cache.
-
-    `slope` is that of a straight line through the logarithms of cost (`p50` or `worst`) and size: 0
-    is constant, 1 is linear. `words` says which it is. None and "unknown" for fewer than two sizes.
-    """
-
-    call: str
-    measure: Measure
-    of: Point
-    slope: float | None
-    words: str
 
 
 @frozen
@@ -145,11 +82,12 @@ class _Plan:
     budget_s: float
     batch: int
     request_keys: int
+    calls: int
 
     @property
     def kinds(self) -> tuple[_Kind, ...]:
         return (
-            _Kind("evict(1)", 200, 1_000, lambda load: _store(load, 1)),
+            _Kind("evict(1)", 200, CALLS, lambda load: _store(load, 1)),
             _Kind(f"evict({self.batch})", 50, 200, lambda load: _store(load, self.batch)),
             _Kind(
                 f"request of {self.request_keys:,} keys",
@@ -181,9 +119,12 @@ def measure_cost(
     *,
     batch: int = BATCH,
     request_keys: int = REQUEST_KEYS,
+    calls: int = CALLS,
     own_process: bool = True,
 ) -> CostReport:
     """Measure `evict(1)`, `evict(batch)`, a request of `request_keys` keys, and a refusal.
+
+    None of them more often than `calls` times, counted or timed.
 
     In a process of its own, which is started anew and is ended when `budget_s` seconds have passed,
     whatever the policy is doing; `make_policy` must be picklable for that. Otherwise here, where a
@@ -196,7 +137,7 @@ def measure_cost(
     least = 2 * max(batch, request_keys, DISTURBANCE)
     if not ordered or ordered[0] < least:
         raise InvalidValueError("sizes", tuple(sizes), f"one or more, each at least {least}")
-    plan = _Plan(make_policy, ordered, budget_s, batch, request_keys)
+    plan = _Plan(make_policy, ordered, budget_s, batch, request_keys, calls)
     costs: list[CallCost] = []
     left_out: list[LeftOut] = []
     problem = ""
@@ -212,9 +153,9 @@ def measure_cost(
     told = {(cost.call, cost.size) for cost in costs}
     told |= {(call, one.size) for one in left_out for call in one.calls}
     for size in ordered:
-        calls = tuple(kind.name for kind in plan.kinds if (kind.name, size) not in told)
-        if calls:
-            left_out.append(LeftOut(size, calls, problem or over))
+        left = tuple(kind.name for kind in plan.kinds if (kind.name, size) not in told)
+        if left:
+            left_out.append(LeftOut(size, left, problem or over))
     left_out.sort(key=lambda one: one.size)
     growth = tuple(
         growth_of(tuple(cost for cost in costs if cost.call == kind.name), measure, of)
@@ -228,36 +169,6 @@ def measure_cost(
 def policy_in(make_manager: Callable[[int], CPUOffloadingManager], capacity: int) -> CachePolicy:
     """The policy of a manager of so many chunks; `partial(policy_in, make)` makes policies."""
     return make_manager(capacity).policy
-
-
-def growth_of(costs: Sequence[CallCost], measure: Measure, of: Point) -> Growth:
-    """The growth of one kind of call, from its cost at each size, of which there is at least one.
-
-    No visit at all counts as one: it is constant. What is constant, logarithmic or linear is told
-    by how steep a logarithm is over the same sizes.
-    """
-    call = costs[0].call
-    spreads = [cost.visits if measure == "visits" else cost.seconds for cost in costs]
-    least = 1.0 if measure == "visits" else 1e-9
-    values = [max(least, one.p50 if of == "p50" else one.worst) for one in spreads]
-    sizes = [cost.size for cost in costs]
-    if len(set(sizes)) < 2:
-        return Growth(call, measure, of, None, UNKNOWN)
-    slope = _slope(sizes, values)
-    logarithm = _slope(sizes, [log(size) for size in sizes])
-    bounds = (
-        (logarithm / 2, CONSTANT),
-        (max(0.3, 2 * logarithm), LOGARITHMIC),
-        (0.8, BETWEEN),
-        (1.2, LINEAR),
-    )
-    words = next((words for bound, words in bounds if slope < bound), STEEPER)
-    return Growth(call, measure, of, slope, words)
-
-
-def _slope(sizes: Sequence[int], values: Sequence[float]) -> float:
-    fitted = linear_regression([log(size) for size in sizes], [log(value) for value in values])
-    return fitted.slope
 
 
 def _measured(plan: _Plan) -> Iterator[CallCost | LeftOut | Failed]:
@@ -279,7 +190,7 @@ def _measured(plan: _Plan) -> Iterator[CallCost | LeftOut | Failed]:
             load = _filled(plan, size, classes)
             filling_s, filled = perf_counter() - begun, size
             for kind in plan.kinds:
-                yield _cost(load, kind, size, classes, share_s)
+                yield _cost(load, kind, plan.calls, classes, share_s)
         except Exception as error:
             yield Failed(f"with {size:,} chunks it raised {type(error).__name__}: {error}")
             return
@@ -290,8 +201,11 @@ def _measured(plan: _Plan) -> Iterator[CallCost | LeftOut | Failed]:
 
 def _filled(plan: _Plan, size: int, classes: SwitchedClasses) -> UnderLoad:
     """A full cache, of which a quarter was used again by later requests."""
+    policy = plan.make_policy(size)
+    if isinstance(policy, Front) and policy.chunk is not None:
+        policy.chunk = classes.chunks_like(policy.chunk, policy.slot)
     load = UnderLoad(
-        plan.make_policy(size),
+        policy,
         size,
         make_key=lambda key: OffloadKey(classes.key_class(key)),
         make_chunk=classes.chunk_class,
@@ -307,20 +221,20 @@ def _filled(plan: _Plan, size: int, classes: SwitchedClasses) -> UnderLoad:
 
 
 def _cost(
-    load: UnderLoad, kind: _Kind, size: int, classes: SwitchedClasses, share_s: float
+    load: UnderLoad, kind: _Kind, most: int, classes: SwitchedClasses, share_s: float
 ) -> CallCost:
     refused = load.refused
     classes.switch(True)
     try:
         load.gauge.counts = True
-        visits, _ = _repeated(load, kind, kind.counted, share_s)
+        visits, _ = _repeated(load, kind, min(most, kind.counted), share_s)
     finally:
         load.gauge.counts = False
         classes.switch(False)
-    nanoseconds, collections = _repeated(load, kind, kind.timed, share_s)
+    nanoseconds, collections = _repeated(load, kind, min(most, kind.timed), share_s)
     return CallCost(
         kind.name,
-        size,
+        load.capacity,
         Spread.of([one / 1e9 for one in nanoseconds]),
         Spread.of(visits),
         load.refused - refused,
@@ -355,6 +269,7 @@ def _store(load: UnderLoad, number: int) -> None:
     _disturb(load)
     keys = load.new_keys(number)
     context = load.begin(keys)
+    load.look_up(keys, context)
     load.announce(keys, context)
     load.gauge.on = True
     victims = load.evict(number, keys)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from kvoffload.judge.attempts import NOWHERE, WHEREABOUTS
 from kvoffload.judge.outcome import Outcome
 from kvoffload.judge.workload import Workload
 from kvoffload.keys import OffloadKey
@@ -51,10 +52,17 @@ class Engine:
 
     def run(self) -> Outcome:
         """Serve all of them. What the manager raises passes through."""
+        try:
+            return self._run()
+        finally:
+            WHEREABOUTS.tell(NOWHERE)
+
+    def _run(self) -> Outcome:
         workload = self._workload
         hits = [0] * len(workload.requests)
         tokens = [0] * len(workload.requests)
         for number, on_gpu in enumerate(workload.gpu_hits):
+            WHEREABOUTS.tell(number)
             found = self._serve(number, on_gpu)
             hits[number] = found
             tokens[number] = workload.tokens_of(number, on_gpu, on_gpu + found)

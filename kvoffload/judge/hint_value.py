@@ -13,6 +13,7 @@ from kvoffload.judge.hints import (
     HintRun,
     HintsFor,
     HostileValues,
+    Raised,
     report_of,
     run_kind,
 )
@@ -44,6 +45,10 @@ class Ablation:
             hints_for=self.hints_for,
             hostile=self.hostile,
         )
+
+    def lost(self, failure: Failure, /) -> HintRun:
+        """The run of a policy that did not come back."""
+        return HintRun(self.kind, None, (Raised.by(failure),))
 
 
 @frozen(kw_only=True)

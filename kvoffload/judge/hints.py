@@ -14,7 +14,7 @@ import numpy as np
 from attrs import frozen
 
 from kvoffload.errors import InvalidValueError
-from kvoffload.judge.attempts import Hints, attempt
+from kvoffload.judge.attempts import Failure, Hints, attempt, beforehand
 from kvoffload.judge.engine import Engine
 from kvoffload.judge.outcome import Demand, Outcome
 from kvoffload.judge.resampling import Interval, share_of
@@ -194,6 +194,11 @@ class Raised:
     error: str
     value: str | None = None
 
+    @classmethod
+    def by(cls, failure: Failure, value: str | None = None) -> Raised:
+        """What ended a run, in short."""
+        return cls(max(failure.request, 0), _in_short(failure.what, 100), value)
+
 
 @frozen
 class HintRun:
@@ -231,11 +236,12 @@ def run_kind(
             malformed = giver.value(values[0])
             value = "left out" if malformed is LEFT_OUT else _shown(malformed)
         # What building the manager raises is no matter of hints, and passes through.
-        manager, head = make_manager(capacity), _head(workload, requests)
+        manager = beforehand(lambda: make_manager(capacity))
+        head = _head(workload, requests)
         found = attempt(lambda hints: Engine(manager, head, hints=hints).run(), giver)
         if isinstance(found, Outcome):
             return found
-        return Raised(max(found.request, 0), _in_short(found.what, 100), value)
+        return Raised.by(found, value)
 
     found = tried(None)
     if isinstance(found, Outcome):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gc
 import pickle
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -84,6 +86,9 @@ def run_in_own_process(
 
 
 def _answer(sender: Connection, packed: bytes) -> None:
+    # Its output is no result, and Ctrl-C is for the one who ends it.
+    sys.stdout = sys.stderr
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         answers_to, question = pickle.loads(packed)
         gc.collect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from kvoffload.judge.cost_page import cost_lines
 from kvoffload.judge.hint_page import hint_lines
 from kvoffload.judge.layout import NOTHING, again, ends, interval_text, row, size_text, table_head
 from kvoffload.judge.report import Contract, Judgement
@@ -36,6 +37,14 @@ def _lines(judgement: Judgement, pictures: Mapping[str, str] | None) -> Iterator
             yield ""
     for hints in judgement.hints:
         yield from hint_lines(hints, judgement.commands.get("hints", ""))
+    if judgement.cost is not None:
+        yield from cost_lines(
+            judgement.cost,
+            judgement.name,
+            judgement.commands.get("cost", ""),
+            driven=judgement.driver is not None or judgement.vllm is not None,
+            picture=(pictures or {}).get("cost"),
+        )
     if pictures is None:
         yield "There are no pictures: they need matplotlib (`pip install 'kvoffload[plot]'`)."
         yield ""

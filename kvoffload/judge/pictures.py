@@ -44,16 +44,21 @@ _OTHERS: Final = {
 }
 _FURTHER: Final = (
     Line("#CC79A7", "-", "v"),
+    Line("#CC79A7", ":", "1"),
     Line("#E69F00", "--", "P"),
+    Line("#E69F00", ":", "2"),
     Line("#56B4E9", "-.", "X"),
+    Line("#56B4E9", ":", "3"),
+    Line("#D55E00", "-", "o"),
+    Line("#D55E00", ":", "4"),
 )
 
 
-def draw_curves(judgement: Judgement, value: TraceValue) -> Figure:
+def draw_curves(value: TraceValue, judged: str = "") -> Figure:
     """Token hit ratio over the capacity, a panel for each GPU tier: every policy, and the optimum.
 
-    Bands are 95% intervals of the policy that is judged and of LRU; the line at the top is a CPU
-    tier without bound.
+    Bands are 95% intervals of LRU and of the policy that is `judged`, if one is; the line at the
+    top is a CPU tier without bound.
     """
     with styled():
         tiers = value.tiers
@@ -63,7 +68,7 @@ def draw_curves(judgement: Judgement, value: TraceValue) -> Figure:
             first = panels[0] if panels else None
             panels.append(figure.add_subplot(1, len(tiers), place, sharey=first))
         for axes, tier in zip(panels, tiers, strict=True):
-            _draw_tier(axes, tier, judgement.name)
+            _draw_tier(axes, tier, judged)
         panels[0].set_ylabel(
             "token hit ratio (share of prompt tokens)"
             if value.tokens_known
@@ -75,12 +80,12 @@ def draw_curves(judgement: Judgement, value: TraceValue) -> Figure:
             handles,
             labels,
             loc="outside lower center",
-            ncols=min(5, len(labels)),
+            ncols=min(5, 3 * len(tiers), len(labels)),
             frameon=False,
             fontsize=9,
         )
         figure.suptitle(
-            f"{judgement.name} on {value.trace}, "
+            f"{judged + ' on ' if judged else ''}{value.trace}, "
             f"after {value.warm_up:,} of {value.requests:,} requests",
             fontsize=10,
         )
@@ -95,11 +100,11 @@ def draw_turns(judgement: Judgement, value: SessionValue) -> Figure:
     with styled():
         figure = Figure(figsize=(6.4, 3.8), layout="constrained")
         axes = figure.add_subplot()
-        _bare(axes)
+        bare(axes)
         names = [each.policy for each in value.policies]
         reports = [(each.policy, each.report) for each in value.policies if each.report is not None]
         for place, (policy, report) in enumerate(reports):
-            line = _line(policy, judgement.name, names)
+            line = line_of(policy, judgement.name, names)
             # Beside each other, so that no bar hides another one.
             aside = 0.14 * (place - (len(reports) - 1) / 2)
             axes.errorbar(
@@ -145,11 +150,11 @@ def draw_turns(judgement: Judgement, value: SessionValue) -> Figure:
 
 
 def _draw_tier(axes: Axes, tier: TierValue, name: str) -> None:
-    _bare(axes)
+    bare(axes)
     names = list(dict.fromkeys(point.policy for point in tier.points))
     for policy in names:
         drawn = [point for point in tier.of(policy) if point.token_hits is not None]
-        line = _line(policy, name, names)
+        line = line_of(policy, name, names)
         sizes = [point.capacity for point in drawn]
         hits = [point.token_hits for point in drawn if point.token_hits is not None]
         axes.plot(
@@ -193,7 +198,7 @@ def _draw_tier(axes: Axes, tier: TierValue, name: str) -> None:
     )
 
 
-def _bare(axes: Axes) -> None:
+def bare(axes: Axes) -> None:
     """Nothing but a pale grid behind what is drawn."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_axisbelow(True)
@@ -201,7 +206,7 @@ def _bare(axes: Axes) -> None:
     axes.tick_params(labelsize=8)
 
 
-def _line(policy: str, judged: str, names: Sequence[str]) -> Line:
+def line_of(policy: str, judged: str, names: Sequence[str]) -> Line:
     if policy == judged:
         return JUDGED
     if policy in _OTHERS:

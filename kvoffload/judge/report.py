@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 from attrs import field, fields, frozen
 
+from kvoffload.judge.cost_value import CostValue
 from kvoffload.judge.hint_value import HintValue
 from kvoffload.judge.session_value import SessionValue
 from kvoffload.judge.value import TraceValue
@@ -58,6 +59,7 @@ class Judgement:
     values: tuple[TraceValue, ...] = ()
     sessions: tuple[SessionValue, ...] = ()
     hints: tuple[HintValue, ...] = ()
+    cost: CostValue | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -84,7 +86,8 @@ class Judgement:
             for kind in value.report.kinds
             if kind.raised
         ]
-        return broke or bool(own) or bool(raised)
+        failed = () if self.cost is None else self.cost.of(self.name).problems
+        return broke or bool(own) or bool(raised) or bool(failed)
 
 
 def to_json(judgement: Judgement) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-from kvoffload.judge.attempts import Failure, GiveHints, attempt
+from kvoffload.judge.attempts import Failure, GiveHints, attempt, beforehand
 from kvoffload.judge.sessions import SessionReport, run_sessions
 from kvoffload.judge.study import MakeManager, Source, Study, workload_of
 from kvoffload.judge.value import Plan
@@ -30,10 +30,14 @@ class SessionRuns:
         workload = workload_of(self.source, self.gpu_chunks)
 
         def play(hints: GiveHints) -> SessionReport:
-            manager = self.make(self.capacity)
+            manager = beforehand(lambda: self.make(self.capacity))
             return run_sessions(manager, workload, after=self.warm_up, hints=hints).report
 
         return attempt(play, workload.recorded_hints)
+
+    def lost(self, failure: Failure, /) -> SessionReport | Failure:
+        """What its sessions had of a policy that did not come back."""
+        return failure
 
 
 @frozen(kw_only=True)

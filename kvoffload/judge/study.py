@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from attrs import define, field, frozen
 
-from kvoffload.judge.attempts import Failure, attempt
+from kvoffload.judge.attempts import Failure, GiveHints, Losable, LostRunError, attempt, beforehand
 from kvoffload.judge.engine import Engine
 from kvoffload.judge.optimum import best_possible
 from kvoffload.judge.outcome import Outcome
@@ -95,10 +95,16 @@ class Run:
     def __call__(self) -> Outcome | Failure:
         """What it was worth. Raises TraceError only: what the policy raises is a Failure."""
         workload = workload_of(self.source, self.gpu_chunks)
-        return attempt(
-            lambda hints: Engine(self.make(self.capacity), workload, hints=hints).run(),
-            workload.recorded_hints,
-        )
+
+        def play(hints: GiveHints) -> Outcome:
+            manager = beforehand(lambda: self.make(self.capacity))
+            return Engine(manager, workload, hints=hints).run()
+
+        return attempt(play, workload.recorded_hints)
+
+    def lost(self, failure: Failure, /) -> Outcome | Failure:
+        """What it was worth where the policy did not come back."""
+        return failure
 
 
 @frozen
@@ -150,20 +156,31 @@ class Study:
         """Carry out all runs: on an executor, or one after the other without one.
 
         `proceed` is told how many are done. What a run raises is raised here; those that have not
-        begun are then not carried out.
+        begun are then not carried out. Where a policy may not come back, or end its process, the
+        executor has to be one that bears it: see `kvoffload.judge.guarded`.
         """
         if executor is None:
             for done, (run, number) in enumerate(self._runs.items(), 1):
                 self._results[number] = run()
                 proceed(done)
             return
-        futures: dict[Future[object], int] = {}
+        futures: dict[Future[object], Callable[[], object]] = {}
         try:
-            for run, number in self._runs.items():
-                futures[executor.submit(run)] = number
+            for run in self._runs:
+                futures[executor.submit(run)] = run
             for done, future in enumerate(as_completed(futures), 1):
-                self._results[futures[future]] = future.result()
+                run = futures[future]
+                self._results[self._runs[run]] = _result(future, run)
                 proceed(done)
         finally:
             for future in futures:
                 future.cancel()
+
+
+def _result(future: Future[object], run: object) -> object:
+    try:
+        return future.result()
+    except LostRunError as error:
+        if not isinstance(run, Losable):
+            raise
+        return run.lost(error.failure)

@@ -6,12 +6,13 @@ What is measured is thus the policy's alone. The calls, their order and their ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from time import perf_counter_ns
 from typing import ParamSpec, TypeVar
 
 from kvoffload.errors import PolicyContractError
+from kvoffload.judge.front import Front
 from kvoffload.judge.visits import VisitMeter
 from kvoffload.keys import OffloadKey, make_offload_key
 from kvoffload.policies.base import CachePolicy, ChunkStatus
@@ -68,7 +69,8 @@ class Gauge:
 class UnderLoad:
     """A policy with the chunks that are resident, at most `capacity`.
 
-    What the policy raises passes through; PolicyContractError where it answers what it must not.
+    A `Front` is told what such are told, and what it does is the policy's. What the policy raises
+    passes through; PolicyContractError where it answers what it must not.
     """
 
     def __init__(
@@ -85,6 +87,8 @@ class UnderLoad:
         self.refused: int = 0
         self.requests: int = 0
         self.gauge: Gauge = gauge or Gauge()
+        self.policy = policy
+        self.front: Front | None = policy if isinstance(policy, Front) else None
         self._hooks = PolicyHooks(policy)
         self._make_key = make_key
         self._make_chunk = make_chunk
@@ -106,13 +110,27 @@ class UnderLoad:
             for n in range(first, self._keys)
         ]
 
-    def begin(self, keys: Sequence[OffloadKey] = ()) -> ReqContext:
-        """A request with a prompt of these keys."""
-        context = ReqContext(f"request-{self.requests}")
+    def begin(
+        self, keys: Sequence[OffloadKey] = (), hints: Mapping[str, object] | None = None
+    ) -> ReqContext:
+        """A request with a prompt of these keys, that was sent with hints."""
+        context = ReqContext(f"request-{self.requests}", None if hints is None else dict(hints))
         self.requests += 1
+        if self.front is not None:
+            self.gauge.call(self.front.request_started, context)
         for number, key in enumerate(keys, 1):
             context.set_offload_key_position(key, number * BLOCK_TOKENS)
         return context
+
+    def look_up(self, keys: Sequence[OffloadKey], context: ReqContext) -> None:
+        """A request looks for its keys, up to the first that is not resident."""
+        front = self.front
+        if front is None or not front.tells_lookups:
+            return
+        for key in keys:
+            self.gauge.call(front.looked_up, key, key in self.chunks, context)
+            if key not in self.chunks:
+                return
 
     def being_read(self) -> list[OffloadKey]:
         """All that is pinned."""
@@ -140,6 +158,8 @@ class UnderLoad:
     def pin(self, keys: Sequence[OffloadKey], context: ReqContext) -> None:
         """A load of resident, idle chunks begins."""
         hooks, chunks, call = self._hooks, self.chunks, self.gauge.call
+        if self.front is not None:
+            call(self.front.scheduled, list(keys), context)
         if hooks.mark_all_non_evictable is not None:
             call(hooks.mark_all_non_evictable, list(keys))
         for key in keys:
@@ -157,6 +177,8 @@ class UnderLoad:
 
     def announce(self, keys: Sequence[OffloadKey], context: ReqContext) -> None:
         """An offer of keys that are not resident: what a policy is told before room is made."""
+        if self.front is not None:
+            self.gauge.call(self.front.offered, list(keys), context)
         self.gauge.call(self._hooks.on_store_miss, list(keys), context)
         if self._hooks.on_request_access is not None:
             self.gauge.call(self._hooks.on_request_access, list(keys), context)
@@ -170,7 +192,8 @@ class UnderLoad:
         victims = [key for key, _ in answer]
         chunks = [self.chunks.get(key) for key in victims]
         gone = [chunk for chunk in chunks if chunk is not None and chunk.ref_cnt == 0]
-        if len(gone) != number or len(set(victims)) != number:
+        more = self.front is not None and self.front.evicts_more and len(gone) > number
+        if not (len(gone) == number or more) or len(set(victims)) != len(gone):
             what = f"{len(gone)} idle chunks among {len(victims)} victims, {number} were to go"
             raise PolicyContractError(self._hooks.name, "evict", "POL-2", what)
         for key in victims:
@@ -217,22 +240,40 @@ class UnderLoad:
         self.gauge.call(
             self._hooks.on_request_finished, groups, set(inserted), set(reused), context
         )
+        if self.front is not None:
+            self.gauge.call(self.front.request_over, context)
 
-    def serve(self, new: int, reused: Sequence[OffloadKey] = ()) -> bool:
+    def serve(
+        self,
+        new: int,
+        reused: Sequence[OffloadKey] = (),
+        *,
+        offered: Sequence[OffloadKey] = (),
+        hints: Mapping[str, object] | None = None,
+    ) -> bool:
         """A request from its beginning to its end: it loads what is resident and stores the rest.
+
+        That is new keys, and others that are `offered` and not resident. Whether it could store.
+        """
+        prefix, fresh = self.idle(reused), [*offered, *self.new_keys(new)]
+        context = self.begin([*prefix, *fresh], hints)
+        stored = self.run(prefix, fresh, context)
+        # A store that was refused was an access all the same, and no insertion.
+        self.finish(context, fresh if stored else (), prefix)
+        return stored
+
+    def run(
+        self, prefix: Sequence[OffloadKey], fresh: Sequence[OffloadKey], context: ReqContext
+    ) -> bool:
+        """What a request does but for its end: loads idle chunks and stores what is not resident.
 
         Whether it could store.
         """
-        prefix, fresh = self.idle(reused), self.new_keys(new)
-        context = self.begin([*prefix, *fresh])
+        self.look_up([*prefix, *fresh], context)
         if prefix:
             self.pin(prefix, context)
             self.unpin(prefix)
-        stored = not fresh or self.store(fresh, context)
-        # A store that was refused was an access all the same, and no insertion.
-        seen = fresh if stored else ()
-        self.finish(context, seen, prefix)
-        return stored
+        return not fresh or self.store(fresh, context)
 
 
 def _evicted(

@@ -96,14 +96,18 @@ class SwitchedClasses:
         counting_key = {
             name: method for name, method in vars(CountedKey).items() if callable(method)
         }
-        counting_chunk = counted_chunk(ChunkStatus, "chunk_id", self.meter, slots=())
         self.key_class: type[bytes] = type("Key", (bytes,), {"__slots__": (), "meter": self.meter})
-        self.chunk_class: type[ChunkStatus] = type("ChunkStatus", (ChunkStatus,), {"__slots__": ()})
-        read = vars(counting_chunk)["__getattribute__"]
         self._methods: list[tuple[type, str, object]] = [
-            *((self.key_class, name, method) for name, method in counting_key.items()),
-            (self.chunk_class, "__getattribute__", read),
+            (self.key_class, name, method) for name, method in counting_key.items()
         ]
+        self.chunk_class: type[ChunkStatus] = self.chunks_like(ChunkStatus, "chunk_id")
+
+    def chunks_like(self, plain: type[ChunkStatus], slot: str) -> type[ChunkStatus]:
+        """Another host's class of chunks as one of these; as `counted_chunk` takes it."""
+        counting = counted_chunk(plain, slot, self.meter, slots=())
+        derived: type[ChunkStatus] = type(plain.__name__, (plain,), {"__slots__": ()})
+        self._methods.append((derived, "__getattribute__", vars(counting)["__getattribute__"]))
+        return derived
 
     def switch(self, on: bool) -> None:
         """Give the classes the methods that count, or take them away."""

@@ -1,4 +1,4 @@
-"""A seeded tenth of what `nox -s pages` tries: the reference's mappings against the oracle."""
+"""A seeded part of what `nox -s pages` tries: the reference's mappings against the oracle."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ def test_a_tenth_of_the_grid(share: int) -> None:
     assert tally.illegal > 4_000
 
 
-@pytest.mark.parametrize("share", range(SHARES))
-def test_a_tenth_of_the_pairs(share: int) -> None:
+def test_a_fortieth_of_the_pairs() -> None:
     tally = Tally()
-    for part in list(pairs_parts(tenth=SEED % TENTHS, seed=SEED))[share::SHARES]:
+    for part in list(pairs_parts(tenth=SEED % TENTHS, seed=SEED))[::SHARES]:
         tally.add(part.run())
     assert_nothing_found(tally)
     assert tally.pairs == NUM_PAIRS // TENTHS // SHARES

@@ -16,7 +16,9 @@ ROUNDS = ("sieve", "sieve-tail", "s3fifo", "s3fifo-tail")
 STEADY = pytest.mark.parametrize(
     "name", [name for name in CachePolicyFactory.names() if name not in ROUNDS]
 )
-MANY = 100_000
+# So many are pinned; those of policies beside the two of the contract are fewer, to save time.
+MANY = {"lru": 100_000, "arc": 100_000}
+FEWER = 20_000
 
 
 class Tally:
@@ -177,8 +179,9 @@ class Meter:
 @pytest.mark.clause("POL-8")
 @ALL
 def test_evicting_beside_many_pinned_chunks_does_not_walk_them_each_time(name: str) -> None:
-    meter = Meter(name, MANY + 10)
-    cold = counted(MANY, "cold")
+    many = MANY.get(name, FEWER)
+    meter = Meter(name, many + 10)
+    cold = counted(many, "cold")
     meter.store(cold)
     meter.pin(cold)
     meter.store(counted(10, "warm"))
@@ -195,15 +198,16 @@ def test_evicting_beside_many_pinned_chunks_does_not_walk_them_each_time(name: s
 @pytest.mark.clause("POL-8")
 @ALL
 def test_nor_does_evicting_in_vain(name: str) -> None:
-    meter = Meter(name, MANY + 10)
-    cold, offer = counted(MANY, "cold"), counted(10, "offer")
+    many = MANY.get(name, FEWER)
+    meter = Meter(name, many + 10)
+    cold, offer = counted(many, "cold"), counted(10, "offer")
     meter.store(cold)
     meter.pin(cold)
     meter.store(offer)
     for _ in range(200):
         assert meter.evict(1, offer) is None
     # A first walk over the pinned, and then no more than over the offer.
-    assert meter.visits <= 8 * MANY + 200 * 8 * len(offer)
+    assert meter.visits <= 8 * many + 200 * 8 * len(offer)
     meter.check()
 
 

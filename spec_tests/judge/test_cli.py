@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from kvoffload.cli import run
+from kvoffload.cli.executors import progress_bar
 from kvoffload.cli.judging import Subject
 from kvoffload.judge.report import Judgement, from_json
 from kvoffload.judge.resampling import Interval
+from spec_tests.judge.quick_cost import measure_quickly
 from spec_tests.judge.traces import write_trace
 from stateful_models.driven import DrivenManager
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUE = ["--section", "value", "--jobs", "1", "--capacity", "10", "--capacity", "20%"]
 POLICIES = '''
+import os
+
 from kvoffload.policies.lru import LRUCachePolicy
 from stateful_models.drivers import Driver
 
@@ -47,6 +52,11 @@ class Tires(LRUCachePolicy):
 class Wrong(LRUCachePolicy):
     def evict(self, n, protected):
         return super().evict(n, set())
+
+
+class Leaves(LRUCachePolicy):
+    def evict(self, n, protected):
+        os._exit(0)
 
 
 class lru(LRUCachePolicy):
@@ -108,6 +118,9 @@ class Loyal(LRUCachePolicy):
 
 
 class HookedDriver(Driver):
+    def host_events(self):
+        return None
+
     def request_started(self, policy, context):
         policy.begin(context.req_id)
 '''
@@ -148,10 +161,16 @@ class Fifo(CachePolicy):
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    # Drawing takes longer than all else.
+    monkeypatch.setattr("kvoffload.cli.folder.find_spec", find_nothing)
     write_trace(tmp_path / "small.jsonl")
     (tmp_path / "policies.py").write_text(POLICIES)
     (tmp_path / "for_vllm.py").write_text(FOR_VLLM)
     return tmp_path
+
+
+def find_nothing(name: str) -> None:
+    """Finds no module."""
 
 
 def judged(here: Path, target: str, *options: str, status: int = 0) -> tuple[str, Judgement]:
@@ -217,13 +236,14 @@ class TestPage:
             # Nobody looks at it.
             assert done.stderr == ""
 
-    def test_a_whole_page_is_a_page(self, here: Path) -> None:
+    def test_a_whole_page_is_a_page(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        measure_quickly(monkeypatch)
         page, data = judged(here, "lru", "--jobs", "1")
-        assert len(page.splitlines()) <= 80
+        assert len(page.splitlines()) <= 120
         assert "**clean**" in page
         assert data.contract is not None
         assert data.contract.held > 5
-        assert sorted(data.commands) == ["contract", "hints", "sessions", "value"]
+        assert sorted(data.commands) == ["contract", "cost", "hints", "sessions", "value"]
         # Nothing is said of the difference to itself.
         assert "over lru" not in page
         assert len([row for row in cells(page) if len(row) == 7]) == 12
@@ -306,8 +326,9 @@ class TestHints:
 
 
 class TestPictures:
-    def test_they_lie_beside_the_page(self, here: Path) -> None:
+    def test_they_lie_beside_the_page(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("matplotlib")
+        monkeypatch.setattr("kvoffload.cli.folder.find_spec", find_spec)
         page, _ = judged(here, "arc", *VALUE)
         assert "](curves-0.svg)" in page
         svg = (here / "out" / "curves-0.svg").read_text()
@@ -315,15 +336,7 @@ class TestPictures:
             assert f'id="curve-{policy}"' in svg
         assert (here / "out" / "curves-0.png").read_bytes().startswith(b"\x89PNG")
 
-    def test_without_matplotlib_the_page_says_so(
-        self, here: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        find = importlib.util.find_spec
-
-        def without(name: str) -> ModuleSpec | None:
-            return None if name == "matplotlib" else find(name)
-
-        monkeypatch.setattr("kvoffload.cli.judgement.find_spec", without)
+    def test_without_matplotlib_the_page_says_so(self, here: Path) -> None:
         page, _ = judged(here, "arc", *VALUE)
         assert "need matplotlib" in page
         assert "![" not in page
@@ -336,6 +349,17 @@ class TestTargets:
         assert "RuntimeError: tired (in request 8 of the trace)" in page
         assert data.convicted
         # Those beside it have their figures.
+        assert all("(" in row[3] for row in cells(page))
+
+    def test_and_so_has_one_that_ends_its_process(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("os.cpu_count", lambda: 1)
+        options = ["--section", "value", "--capacity", "10", "--gpu-chunks", "0"]
+        page, data = judged(here, "policies.py:Leaves", *options, status=1)
+        found = "- **Leaves at 10 chunks**: ended its process, with status 0 (in request 4 of"
+        assert found in page
+        assert data.convicted
         assert all("(" in row[3] for row in cells(page))
 
     def test_and_so_has_one_that_breaks_its_contract_in_a_run(self, here: Path) -> None:
@@ -361,12 +385,16 @@ class TestTargets:
                 p.token_hits for p in tier.of("lru")
             ]
         assert "--driver policies.py:HookedDriver --arg needs=True" in page
+        (note,) = data.notes
+        assert "`host_events`" in note
+        assert f"- {note}" in page
 
     def test_a_policy_for_vllm(self, here: Path) -> None:
-        page, data = judged(here, "for_vllm.py:Fifo", *VALUE, "--vllm=0.23")
-        assert data.vllm == "0.23"
-        assert "--vllm=0.23" in data.command
-        assert "vLLM 0.22 to 0.23" in page
+        page, data = judged(here, "for_vllm.py:Fifo", *VALUE, "--vllm")
+        # As it was recognised.
+        assert data.vllm == "0.25"
+        assert "--vllm=0.25" in data.command
+        assert "vLLM 0.24 to 0.30" in page
         assert not data.values[0].problems
         tier = data.values[0].tiers[0]
         for fifo, lru in zip(tier.of("Fifo"), tier.of("lru"), strict=True):
@@ -393,6 +421,7 @@ class TestTargets:
         (["policies.py:NeverMade", "--section", "contract"], "cannot be built: SystemExit"),
         (["lru", "--trace", "none.jsonl", "--section", "value"], "No such file"),
         (["lru", "--trace", "policies.py", "--section", "value"], "policies.py"),
+        (["for_vllm.py:Fifo", "--vllm=0.30", "--section", "contract"], "called by vLLM 0.30"),
         (["lru", *VALUE, "--warm-up", "all"], "warm-up"),
         (["lru", *VALUE, "--warm-up", "300", "--trace", "small.jsonl"], "warm-up"),
         (["lru", *VALUE, "--capacity", "some"], "capacity"),
@@ -409,6 +438,24 @@ def test_what_cannot_be_judged(
     _, error = capsys.readouterr()
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_ctrl_c(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kvoffload.judge.study.Study.carry_out", interrupt)
+    assert run(["judge", "lru", "--trace", "small.jsonl", *VALUE]) == 130
+    assert capsys.readouterr().err == "kvoffload: interrupted; lru is not judged\n"
+
+
+def test_a_bar_on_a_terminal() -> None:
+    file = StringIO()
+    with progress_bar(Console(file=file, force_terminal=True, width=80), "runs", 8) as proceed:
+        proceed(5)
+    assert re.search(r"runs .*━.*5/8", file.getvalue())
 
 
 def test_a_line_that_cannot_be_read(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,20 +9,17 @@ import pytest
 
 from kvoffload import CachePolicy, CachePolicyFactory, ChunkStatus, CPUOffloadingManager
 from kvoffload.errors import InvalidValueError
-from kvoffload.judge.cost import (
+from kvoffload.judge.call_cost import (
     CONSTANT,
     LINEAR,
     LOGARITHMIC,
     STEEPER,
     UNKNOWN,
     CallCost,
-    CostReport,
-    MakePolicy,
     Spread,
     growth_of,
-    measure_cost,
-    policy_in,
 )
+from kvoffload.judge.cost import CostReport, MakePolicy, measure_cost, policy_in
 from kvoffload.judge.trend import grows
 from kvoffload.judge.under_load import UnderLoad
 from kvoffload.judge.visits import SwitchedClasses
@@ -45,8 +42,12 @@ LONG_S = 10_000.0
 """Nothing here takes so long: all calls are made, the same in every run."""
 
 
-def measured(policy: MakePolicy, sizes: Sequence[int] = (128, 512, 2_048)) -> CostReport:
-    return measure_cost(policy, sizes, LONG_S, batch=8, request_keys=32, own_process=False)
+def measured(
+    policy: MakePolicy, sizes: Sequence[int] = (128, 512, 2_048), calls: int = 60
+) -> CostReport:
+    return measure_cost(
+        policy, sizes, LONG_S, batch=8, request_keys=32, calls=calls, own_process=False
+    )
 
 
 def words(report: CostReport, call: str, of: str = "p50") -> str:
@@ -98,7 +99,7 @@ def test_a_scan_visits_every_chunk() -> None:
 
 
 def test_all_calls_are_told_with_seconds_beside_visits() -> None:
-    report = measured(Oldest, (64, 128))
+    report = measured(Oldest, (64, 128), 1_000)
     assert [(cost.size, cost.call) for cost in report.costs] == [
         (size, call) for size in (64, 128) for call in CALLS
     ]
@@ -120,7 +121,7 @@ def test_visits_are_the_same_in_every_run() -> None:
 def test_a_refusal_that_was_declared_is_counted() -> None:
     report = measured(Choosy, (64,))
     assert not report.problem
-    assert [cost.refused for cost in report.of("evict(1)")] == [1_200]
+    assert [cost.refused for cost in report.of("evict(1)")] == [120]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_when_there_is_no_time_all_is_left_out() -> None:
 
 def test_in_a_process_of_its_own_visits_are_the_same() -> None:
     here = measured(Heap, (64,))
-    there = measure_cost(Heap, (64,), LONG_S, batch=8, request_keys=32)
+    there = measure_cost(Heap, (64,), LONG_S, batch=8, request_keys=32, calls=60)
     assert not there.problem
     assert [cost.visits for cost in there.costs] == [cost.visits for cost in here.costs]
 

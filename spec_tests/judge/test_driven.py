@@ -10,12 +10,15 @@ import pytest
 from kvoffload import CachePolicy, CPUOffloadingManager, OffloadKey, ReqContext
 from kvoffload.errors import PolicyContractError
 from kvoffload.judge.engine import Engine
+from kvoffload.judge.under_load import UnderLoad
 from kvoffload.judge.workload import Workload
 from kvoffload.policies.arc import ARCCachePolicy
 from kvoffload.policies.lru import LRUCachePolicy
 from kvoffload.replay import SAMPLE, Trace
+from stateful_models.capabilities import NONE
 from stateful_models.driven import DrivenManager, driven_manager
 from stateful_models.drivers import Driver, registered
+from stateful_models.gallery.legal_policies.group_evictor import GroupEvictor
 from stateful_models.hosts import PROTOCOLS, VLLM_021, VLLM_023, VLLM_030, VLLM_033, HostProtocol
 
 
@@ -190,3 +193,36 @@ def test_a_driven_policy_is_convicted_under_its_own_name() -> None:
     manager.complete_store(keys[:1], context)
     with pytest.raises(PolicyContractError, match=r"Wrong\.evict broke POL-2"):
         manager.prepare_store(keys[1:], context)
+
+
+def test_more_may_go_than_was_asked_for_where_that_is_declared(workload: Workload) -> None:
+    manager = driven_manager(Driver(GroupEvictor), 300)
+    outcome = Engine(manager, workload).run()
+    assert outcome.block_hits.sum() > 0
+    manager.check()
+    load = UnderLoad(driven_manager(Driver(GroupEvictor), 12).policy, 12)
+    assert load.serve(8)
+    # Of the eight only four had to go.
+    assert load.serve(8)
+    assert len(load.chunks) == 8
+    # It is held to all else that victims are, and those who did not declare it to that as well.
+    few = r"\d+ victims instead of"
+    for wrong, said in ((Greedy, few), (Scant, few), (Twice, "a victim is named twice")):
+        with pytest.raises(PolicyContractError, match=said):
+            Engine(driven_manager(Driver(wrong), 300), workload).run()
+
+
+class Greedy(GroupEvictor):
+    capabilities = NONE
+
+
+class Scant(GroupEvictor):
+    def evict(self, n: int, protected: Any) -> Any:
+        victims = super().evict(n, protected)
+        return victims and victims[: n - 1]
+
+
+class Twice(GroupEvictor):
+    def evict(self, n: int, protected: Any) -> Any:
+        victims = super().evict(n, protected)
+        return victims and victims + victims[:1]

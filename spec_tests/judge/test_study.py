@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Generator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,10 @@ import pytest
 from attrs import frozen
 
 from kvoffload import CachePolicy, CPUOffloadingManager, OffloadingManager
+from kvoffload.cli.executors import executor_for
 from kvoffload.errors import InvalidValueError, TraceError
 from kvoffload.judge.attempts import Failure
+from kvoffload.judge.guarded import GuardedExecutor
 from kvoffload.judge.outcome import ratio
 from kvoffload.judge.study import Run, Source, Study, workload_of
 from kvoffload.judge.value import INFINITE, OPTIMUM, Plan, TraceValue, plan_value
@@ -82,10 +83,8 @@ def judged(plan: Plan, executor: Executor | None = None) -> TraceValue:
     return value()
 
 
-@contextmanager
-def processes() -> Generator[Executor]:
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        yield pool
+def processes() -> Executor:
+    return GuardedExecutor(2)
 
 
 @contextmanager
@@ -97,9 +96,10 @@ def dask() -> Generator[Executor]:
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
         ) as cluster,
-        distributed.Client(cluster) as client,
+        executor_for(None, cluster.scheduler_address) as executor,
     ):
-        yield client.get_executor(pure=False)
+        assert executor is not None
+        yield executor
 
 
 class TestExecutors:

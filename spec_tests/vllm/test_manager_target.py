@@ -14,8 +14,9 @@ from stateful_models.engines.base import Breach
 from stateful_models.loading import TargetError
 from stateful_models.operations import PrepareStore
 from stateful_models.programs import Program, keys
+from stateful_models.trial.arguments import Argument
 from stateful_models.trial.pasting import program_test, verdict_test
-from stateful_models.trial.request import Argument, Request, Task
+from stateful_models.trial.request import Request, Task
 from stateful_models.vllm.manager_target import (
     NAME,
     is_manager_target,

@@ -11,11 +11,13 @@ from attrs import define, evolve, field, frozen
 from typing_extensions import override
 
 from kvoffload import CachePolicy
+from kvoffload.wording import percent
 from stateful_models.capabilities import NONE, Capabilities
 from stateful_models.contract import CLAUSES, Kind, Profile
 from stateful_models.drivers import Driver
 from stateful_models.engines.runs import (
     PLAIN,
+    ComparedRun,
     MakeInvariants,
     Played,
     PolicyRun,
@@ -50,7 +52,8 @@ class Breach:
 
     `program` shows it where one does, `expected` and `seen` in words where they say more than the
     message. `programs` is how many the trial had run when it was found. `replayed` is the program
-    that its engine finds it with again, where that is not the one that is shown.
+    that its engine finds it with again, where that is not the one that is shown. `runs` are those
+    that were held against each other, up to where they differ.
     """
 
     clause: str
@@ -64,10 +67,11 @@ class Breach:
     invariant: str = ""
     promise: str = ""
     replayed: Program | None = None
+    runs: tuple[ComparedRun, ...] = field(default=(), eq=False, repr=False)
 
 
 class Cut(NamedTuple):
-    """How much an engine did before its time was up: `share` of its programs.
+    """How much an engine did before its time was up: `share` of its programs, depths or worlds.
 
     `clauses` are those that it judges; those of an author's own too where it `judges_all`.
     """
@@ -160,13 +164,12 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
 
     def cut(self, engine: AnyEngine, played: int, of: int, what: str = "programs") -> None:
         """An engine ended before it had played all that it was to play."""
-        self.note(f"{engine.name}: cut after {played} of {of} {what}")
-        self.cut_to(engine, played / of)
-
-    def cut_to(self, engine: AnyEngine, share: float) -> None:
-        """So much is what an engine did of what it was to do before its time was up."""
+        told = f"{engine.name}: cut after {played} of {of} {what}"
         if not self.gave_up:
+            share = played / of
+            told += f" ({percent(share)}), for lack of time"
             self.cuts[engine.name] = Cut(share, engine.clauses, engine.judges_all)
+        self.note(told)
 
     def count(self) -> None:
         """One more program is played."""
@@ -318,6 +321,8 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
                 self.level.shrinking,
                 lambda: self.now() > until,
                 plainer=self.plainer,
+                # A claim, or what an author asks for, is asked of the driver's hints.
+                any_hints=breach.kind in (Kind.SAFETY, Kind.HOST, Kind.LIVENESS),
             )
         # Making failures short is no trial of its own.
         self.programs = programs

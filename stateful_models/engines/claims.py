@@ -17,20 +17,21 @@ from kvoffload import (
     get_offload_group_idx,
     make_offload_key,
 )
+from kvoffload.wording import counted
 from stateful_models import operations as op
 from stateful_models.capabilities import Capabilities
 from stateful_models.contract import Kind
 from stateful_models.engines.base import Breach, PolicyTrial
 from stateful_models.engines.comparing import (
     Choice,
-    Choices,
     ClaimedLaw,
     Comparison,
     choices_of,
     play_all,
 )
 from stateful_models.engines.drawing import UNIVERSE
-from stateful_models.operations import keys_text
+from stateful_models.engines.runs import ComparedRun, PolicyRun
+from stateful_models.operations import key_text, keys_text
 from stateful_models.programs import HostOperation, Program
 
 P = TypeVar("P", bound=CachePolicy)
@@ -65,13 +66,18 @@ class Renaming(ClaimedLaw):
         renamed = program.renamed(names)
         answers = choices_of(play_all(trial.begin(program.capacity), renamed.operations))
         back = {new: old for old, new in names.items()}
-        seen = Choices(
-            {place: _renamed(choice, back) for place, choice in answers.made.items()}, answers.end
+        seen = evolve(
+            answers,
+            made={place: _renamed(choice, back) for place, choice in answers.made.items()},
         )
         if any(seen.made.values()):
             trial.reach.note(self.situation)
             yield Comparison(
-                expected, seen, "under these names", "under other names in the same order"
+                expected,
+                seen,
+                "under these names",
+                "under other names in the same order",
+                names={key_text(new): key_text(old) for new, old in back.items()},
             )
 
 
@@ -142,9 +148,9 @@ class CapacityInclusion(ClaimedLaw):
         return breach if breach is not None and all(one == breach for one in again) else None
 
     def _broken_by(self, trial: PolicyTrial[P], program: Program) -> Breach | None:
-        small, evicts = _held(trial, program)
-        large, _ = _held(trial, evolve(program, capacity=program.capacity + 1))
-        if evicts:
+        small, one = _held(trial, program)
+        large, other = _held(trial, evolve(program, capacity=program.capacity + 1))
+        if any(one.victims):
             trial.reach.note(self.situation)
         for place, (fewer, more) in enumerate(zip(small, large, strict=False)):
             if not fewer <= more:
@@ -152,12 +158,16 @@ class CapacityInclusion(ClaimedLaw):
                 return Breach(
                     self.clause,
                     self.kind,
-                    f"after operation {place + 1} a cache of {program.capacity} chunks holds "
-                    f"{alone}, and one of {program.capacity + 1} does not",
+                    f"after operation {place + 1} a cache of {counted(program.capacity, 'chunk')} "
+                    f"holds {alone}, and one of {program.capacity + 1} does not",
                     self.name,
                     program.cut(place + 1),
                     expected=f"{keys_text(sorted(fewer))} among what the larger cache holds",
                     seen=f"the larger cache holds {keys_text(sorted(more))}",
+                    runs=(
+                        ComparedRun("the smaller cache", one.played[: place + 1]),
+                        ComparedRun("the larger cache", other.played[: place + 1]),
+                    ),
                 )
         return None
 
@@ -165,7 +175,7 @@ class CapacityInclusion(ClaimedLaw):
 def _single_uses(capacity: int, used: Sequence[OffloadKey]) -> Program:
     """A request for each use, which stores the key and ends."""
     operations: list[HostOperation] = []
-    for number, key in enumerate(used):
+    for number, key in enumerate(used, 1):
         request = f"r{number}"
         operations += [
             op.PrepareStore(request, (key,)),
@@ -175,12 +185,14 @@ def _single_uses(capacity: int, used: Sequence[OffloadKey]) -> Program:
     return Program(capacity, operations)
 
 
-def _held(trial: PolicyTrial[P], program: Program) -> tuple[list[frozenset[OffloadKey]], bool]:
-    """What is resident after each operation that went well, and whether anything was evicted."""
+def _held(
+    trial: PolicyTrial[P], program: Program
+) -> tuple[list[frozenset[OffloadKey]], PolicyRun[P]]:
+    """What is resident after each operation that went well, and the run."""
     run = trial.begin(program.capacity)
     held: list[frozenset[OffloadKey]] = []
     for operation in program.operations:
         if not run.play(operation):
             break
         held.append(frozenset(run.host.ref_cnt))
-    return held, any(run.victims)
+    return held, run

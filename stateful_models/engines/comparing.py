@@ -7,10 +7,11 @@ determinism.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from typing_extensions import override
 
 from kvoffload import CachePolicy, OffloadKey
@@ -18,7 +19,7 @@ from stateful_models import operations as op
 from stateful_models.capabilities import Capabilities
 from stateful_models.contract import Kind
 from stateful_models.engines.base import Breach, Engine, PolicyTrial
-from stateful_models.engines.runs import PolicyRun
+from stateful_models.engines.runs import ComparedRun, Played, PolicyRun
 from stateful_models.engines.samples import drawn_programs
 from stateful_models.operations import keys_text
 from stateful_models.programs import HostOperation, Program, keys
@@ -39,18 +40,26 @@ Choice: TypeAlias = "frozenset[OffloadKey] | None"
 class Choices:
     """What a policy chose in a run, by the place of the operation in the program.
 
-    The first `end` operations went well.
+    The first `end` operations went well. `played` is all that was, and `places` says where in it
+    each operation of the program is.
     """
 
     made: Mapping[int, Choice]
     end: int
+    played: Sequence[Played] = field(default=(), eq=False, repr=False)
+    places: Sequence[int] = field(default=(), eq=False, repr=False)
+
+    def played_to(self, place: int) -> Sequence[Played]:
+        """What was played up to an operation, and that."""
+        return self.played[: self.places[place] + 1]
 
 
 class Comparison(NamedTuple):
     """Choices that must be equal: those expected, and those seen.
 
     `when_expected` and `when_seen` tell under which circumstances each was made, as the end of a
-    sentence. Place 0 of both is `offset` in the program.
+    sentence. Place 0 of both is `offset` in the program, with which the run begins that is seen.
+    `names` is what `ComparedRun` has for that one.
     """
 
     expected: Choices
@@ -58,6 +67,15 @@ class Comparison(NamedTuple):
     when_expected: str
     when_seen: str
     offset: int = 0
+    names: Mapping[str, str] = MappingProxyType({})
+
+    def runs(self, place: int) -> tuple[ComparedRun, ComparedRun]:
+        """Both runs, up to this place."""
+        expected, seen = self.expected.played_to(place), self.seen.played_to(place)
+        return (
+            ComparedRun(self.when_expected, expected, 1 + self.offset),
+            ComparedRun(self.when_seen, seen, names=self.names),
+        )
 
 
 def play_all(run: PolicyRun[P], operations: Iterable[HostOperation]) -> PolicyRun[P]:
@@ -83,7 +101,8 @@ def choices_of(run: PolicyRun[P], start: int = 0) -> Choices:
             if isinstance(step.operation, op.Evict):
                 victims = step.result
                 made[place] = frozenset(victims.keys) if isinstance(victims, Victims) else None
-    return Choices(made, len(run.played) - start - run.over)
+    places = range(start, len(run.played))
+    return Choices(made, len(places) - run.over, run.played, places)
 
 
 def first_difference(expected: Choices, seen: Choices) -> int | None:
@@ -175,6 +194,7 @@ class Law(Engine):
             expected = choice_text(comparison.expected.made[place])
             expected = f"{expected} {comparison.when_expected}"
             seen = f"{choice_text(comparison.seen.made[place])} {comparison.when_seen}"
+            runs = comparison.runs(place)
             place += comparison.offset
             return Breach(
                 self.clause,
@@ -186,6 +206,7 @@ class Law(Engine):
                 seen=seen,
                 invariant="" if self.kind is not None else self.clause,
                 promise=self.promise,
+                runs=runs,
             )
         return None
 

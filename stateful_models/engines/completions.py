@@ -82,7 +82,8 @@ class Reinsertion(ClaimedLaw):
         if not any(choice for place, choice in made.items() if place > failing.repeated):
             return
         trial.reach.note(self.situation)
-        seen = Choices(made, len(failing.starts) - failing.run.over)
+        end = len(failing.starts) - failing.run.over
+        seen = Choices(made, end, failing.run.played, failing.starts)
         expected = choices_of(play_all(trial.begin(program.capacity), program.operations))
         yield Comparison(
             expected, seen, "where none failed", "after a store that failed and was repeated"
@@ -237,7 +238,7 @@ class ReleaseOrder(ClaimedLaw):
             if any(choice for n, choice in seen.made.items() if first < n < agree):
                 trial.reach.note(self.situation)
             end = min(seen.end, agree)
-            yield Comparison(expected, Choices(seen.made, end), "as they end here", when)
+            yield Comparison(expected, evolve(seen, end=end), "as they end here", when)
 
 
 class _Loads(Scheduler[P]):

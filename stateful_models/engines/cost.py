@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey
 from kvoffload.judge.visits import CountedKey, VisitMeter, counted_chunk
+from kvoffload.wording import counted
 from stateful_models import operations as op
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
@@ -66,12 +67,11 @@ class Eviction:
         return self.visits / max(1, self.asked + self.protected)
 
     def __str__(self) -> str:
-        chunks = f"{self.asked} chunk" if self.asked == 1 else f"{self.asked:,} chunks"
         protected = f", {self.protected:,} protected" if self.protected > 1 else ""
         refused = "" if self.given else ", in vain"
         return (
-            f"{self.visits:,} visits for {chunks} of {self.resident:,}, "
-            f"{self.pinned:,} of them pinned{protected}{refused}"
+            f"{counted(self.visits, 'visit')} for {counted(self.asked, 'chunk')} of "
+            f"{self.resident:,}, {self.pinned:,} of them pinned{protected}{refused}"
         )
 
 

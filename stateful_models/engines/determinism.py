@@ -21,6 +21,7 @@ from stateful_models.engines.comparing import (
     nudge,
     play_all,
 )
+from stateful_models.engines.runs import ComparedRun
 from stateful_models.engines.samples import drawn_programs
 from stateful_models.programs import Program
 
@@ -125,6 +126,10 @@ class Determinism(Engine):
         place = first_difference(first, again)
         if place is None:
             return None
+        runs = (
+            ComparedRun("the first time", first.played_to(place)),
+            ComparedRun(when, again.played_to(place)),
+        )
         outside = self._changed_outside(trial, program.cut(place + 1))
         expected, seen = choice_text(first.made[place]), choice_text(again.made[place])
         seen = f"{seen} {when}"
@@ -138,6 +143,7 @@ class Determinism(Engine):
             program.cut(place + 1),
             expected=f"{expected} as the first time",
             seen=seen,
+            runs=runs,
         )
 
     def _changed_outside(self, trial: PolicyTrial[P], program: Program) -> list[str]:

@@ -19,6 +19,7 @@ from attrs import define, frozen
 from typing_extensions import override
 
 from kvoffload import CachePolicy, OffloadKey
+from kvoffload.wording import counted
 from stateful_models import operations as op
 from stateful_models.engines.base import Engine, PolicyTrial
 from stateful_models.engines.runs import PolicyRun
@@ -296,16 +297,17 @@ class Exhaustive(Engine):
         walks = [self._walk(trial, world) for world in WORLDS]
         knows = trial.driver.canonical_state(walks[0].begin().policy) is not None
         left = MOST * trial.level.programs
+        in_time = 0
         for number, walk in enumerate(walks):
             share = number / len(walks)
             # An equal part of what is left: what one world does not use goes to the next ones.
             now = trial.now()
             until = now + max(0.0, end - now) / (len(walks) - number)
-            if knows:
-                self._states(walk, share, until, max(left, trial.level.programs))
-            else:
-                self._programs(walk, share, until, max(left, trial.level.programs))
+            play = self._states if knows else self._programs
+            in_time += play(walk, share, until, max(left, trial.level.programs))
             left -= walk.runs
+        if in_time < len(walks):
+            trial.cut(self, in_time, len(walks), "worlds")
         if not trial.gave_up:
             trial.tried |= {
                 clause
@@ -326,7 +328,8 @@ class Exhaustive(Engine):
             extra.append((op.AdvanceClock(max(self._durations)),))
         return _Walk(trial, world, tuple(preamble), extra, self.name)
 
-    def _programs(self, walk: _Walk[P], share: float, until: float, budget: int) -> None:
+    def _programs(self, walk: _Walk[P], share: float, until: float, budget: int) -> bool:
+        """Play programs; whether it was not for lack of time that it ended."""
         trial, name = walk.trial, walk.world.name
         deepest = trial.level.depth - walk.world.shallower
         for depth in range(1, deepest + 1):
@@ -335,15 +338,16 @@ class Exhaustive(Engine):
                 late = trial.is_over(until)
                 if late or walk.runs >= budget:
                     trial.note(
-                        f"{self.name}: {name}: {_every(depth - 1)}; of those of {_steps(depth)} "
-                        f"only {played:,}, {_cut_for(late)} ({deepest} was asked for)"
+                        f"{self.name}: {name}: {_every(depth - 1)}; of those of "
+                        f"{counted(depth, 'step')} only {played:,}, {_cut_for(late)} "
+                        f"({deepest} was asked for)"
                     )
-                    if late:
-                        trial.cut_to(self, share)
-                    return
+                    return not late
         trial.note(f"{self.name}: {name}: {_every(deepest)}: {walk.runs:,}")
+        return True
 
-    def _states(self, walk: _Walk[P], share: float, until: float, budget: int) -> None:
+    def _states(self, walk: _Walk[P], share: float, until: float, budget: int) -> bool:
+        """Play programs to states, with the same answer."""
         trial, name = walk.trial, walk.world.name
         states = 1
         for states in walk.states():
@@ -351,23 +355,19 @@ class Exhaustive(Engine):
             late = trial.is_over(until)
             if late or walk.runs >= budget:
                 trial.note(
-                    f"{self.name}: {name}: {states:,} states by {walk.runs:,} programs, and then "
+                    f"{self.name}: {name}: {counted(states, 'state')} by "
+                    f"{counted(walk.runs, 'program')}, and then "
                     f"cut {_cut_for(late)}: there are more"
                 )
-                if late:
-                    trial.cut_to(self, share)
-                return
+                return not late
         trial.note(f"{self.name}: {name}: closed: all {states:,} states, so programs of any length")
+        return True
 
 
 def _cut_for(late: bool) -> str:
     return "for lack of time" if late else "at the number that the level has"
 
 
-def _steps(depth: int) -> str:
-    return "1 step" if depth == 1 else f"{depth} steps"
-
-
 def _every(depth: int) -> str:
     """What was played to the end, in words."""
-    return f"every program of up to {_steps(depth)}" if depth else "no depth was completed"
+    return f"every program of up to {counted(depth, 'step')}" if depth else "no depth was completed"

@@ -20,6 +20,7 @@ from typing_extensions import override
 from kvoffload import CachePolicy, OffloadKey, make_offload_key
 from kvoffload.judge.reachable import reachable
 from kvoffload.judge.trend import grows
+from kvoffload.wording import counted
 from stateful_models import operations as op
 from stateful_models.capabilities import SPARE_KEYS
 from stateful_models.contract import Kind
@@ -391,7 +392,11 @@ class Growth(Engine):
             growing = _growing(samples)
         evictions = churn.reach["eviction"]
         if churn.run.over or evictions < CAPACITY:
-            why = "it failed" if churn.run.over else f"only {evictions} evictions came about"
+            why = (
+                "it failed"
+                if churn.run.over
+                else f"only {counted(evictions, 'eviction')} came about"
+            )
             if "POL-4" not in trial.tried:
                 trial.declined["POL-4"] = f"when {len(churn.passed):,} keys had passed, {why}"
             return _Growth(samples, None)

@@ -15,6 +15,7 @@ from stateful_models.contract import CLAUSES, Kind
 from stateful_models.drivers import COMMON_HINTS
 from stateful_models.engines.base import Breach, Demand, Engine, PolicyTrial
 from stateful_models.engines.drawing import Hints
+from stateful_models.engines.runs import ComparedRun
 from stateful_models.engines.samples import drawn_programs, example_hints
 from stateful_models.programs import HostOperation, Program, keys
 
@@ -65,12 +66,12 @@ def hostile_hints(examples: Collection[Hints], names: Collection[str]) -> list[H
     tried = list(dict.fromkeys(every))[:MAX_NAMES]
     hostile: list[Hints] = [None, {}, {"unheard_of": "x"}]
     for name in tried:
-        hostile += [_without(example, name) for example in hinted[:2] if name in example]
+        hostile += [without_hint(example, name) for example in hinted[:2] if name in example]
     for number in range(len(hostile_values())):
         for place, name in enumerate(tried):
             # A value each, so that nothing a policy does to one shows in another.
             example = hinted[(number + place) % len(hinted)]
-            hostile.append(_with(example, name, hostile_values()[number]))
+            hostile.append(with_hint(example, name, hostile_values()[number]))
     return hostile
 
 
@@ -135,6 +136,7 @@ class HostileHints(Engine):
             # It does that with usual hints too, if perhaps not in this program.
             return None
         raised = first.clause == "POL-7"
+        harmless_run = run
         # Whom it evicts hangs on every hint, so that one harmless run proves little; what raises
         # does so for what it read.
         for hints in usual[-1:] if raised else usual:
@@ -146,8 +148,8 @@ class HostileHints(Engine):
             )
             if harmless == program:
                 return None
-            again = trial.run(harmless)
-            if any((other.clause, other.kind) == demand for other in again.violations):
+            harmless_run = trial.run(harmless)
+            if any((other.clause, other.kind) == demand for other in harmless_run.violations):
                 return None
         return Breach(
             "POL-7",
@@ -157,6 +159,10 @@ class HostileHints(Engine):
             program,
             expected="what hints a client sends makes no difference: with usual ones it goes well",
             seen=first.message,
+            runs=(
+                ComparedRun("with usual hints", harmless_run.played),
+                ComparedRun("with hostile hints", run.played),
+            ),
             promise=CLAUSES["POL-7"].part(Kind.SAFETY).sentence,
         )
 
@@ -200,16 +206,17 @@ def visit(hints: Hints, usual: Hints, *, positions: bool = False) -> Program:
     return Program(3, operations)
 
 
-def _without(hints: Mapping[str, object], name: str) -> dict[str, object]:
+def without_hint(hints: Mapping[str, object], name: str) -> dict[str, object]:
+    """The hints with one missing."""
     return {other: value for other, value in hints.items() if other != name}
 
 
-def _with(hints: Mapping[str, object], name: str, value: object) -> dict[str, object]:
-    """The hints with another one; `outer.inner` is one within a dict."""
+def with_hint(hints: Mapping[str, object], name: str, value: object) -> dict[str, object]:
+    """The hints with another value for one; `outer.inner` is one within a dict."""
     outer, _, inner = name.partition(".")
     if not inner:
         return {**hints, name: value}
     held = hints.get(outer)
     # What is in it is not looked at.
     within = cast("dict[str, object]", held) if isinstance(held, dict) else {}
-    return {**hints, outer: _with(within, inner, value)}
+    return {**hints, outer: with_hint(within, inner, value)}

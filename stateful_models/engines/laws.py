@@ -27,7 +27,7 @@ from stateful_models.engines.comparing import (
     play_all,
 )
 from stateful_models.engines.drawing import Scheduler
-from stateful_models.engines.runs import PolicyRun, Surroundings, place_of
+from stateful_models.engines.runs import ComparedRun, PolicyRun, Surroundings, place_of
 from stateful_models.engines.samples import BareDriver, drawn_programs, for_requests
 from stateful_models.programs import HostOperation, Program
 
@@ -151,7 +151,8 @@ class ClearedIsNew(Law):
             if isinstance(one, (op.NewRequest, op.SetPositions, op.AdvanceClock))
         ]
         after = program.operations[start:end]
-        for others in (known, [*known, op.AdvanceClock(1.0)]):
+        new = run
+        for others in ([*known, op.AdvanceClock(1.0)], known):
             new = trial.run(program.with_operations([*others, *after]))
             if any(
                 (each.clause, each.kind) == (first.clause, first.kind) for each in new.violations
@@ -165,6 +166,10 @@ class ClearedIsNew(Law):
             program.cut(end),
             expected="nothing of the kind, as when the policy is new",
             seen=f"{first.message} ({first.clause}), after a reset",
+            runs=(
+                ComparedRun("as a new policy", new.played, 1 + start - len(known)),
+                ComparedRun("after a reset", run.played[:end]),
+            ),
         )
 
     @override

@@ -15,6 +15,7 @@ from stateful_models.engines.manager_drawing import ManagerScheduler
 from stateful_models.engines.manager_laws import Law
 from stateful_models.engines.manager_runs import ManagerRun
 from stateful_models.engines.managers import ManagerTrial
+from stateful_models.engines.runs import ComparedRun
 from stateful_models.faulty_policies import FAULTS
 from stateful_models.programs import Program
 
@@ -68,7 +69,8 @@ class FaultyPolicies(Law):
         without = trial.run(evolve(program, settings=evolve(settings, fault=None)))
         if without.violations:
             return None
-        return Breach("STORE-10", None, text, self.name, program.cut(len(run.program)))
+        runs = (ComparedRun(f"under a policy whose {settings.fault}", run.played),)
+        return Breach("STORE-10", None, text, self.name, program.cut(len(run.program)), runs=runs)
 
 
 def _said(run: ManagerRun[M]) -> bool:

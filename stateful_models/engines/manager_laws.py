@@ -17,6 +17,7 @@ from stateful_models.engines.base import Breach, Recheck
 from stateful_models.engines.manager_drawing import ManagerScheduler
 from stateful_models.engines.manager_runs import ManagerRun, options_of
 from stateful_models.engines.managers import ManagerEngine, ManagerTrial
+from stateful_models.engines.runs import ComparedRun
 from stateful_models.invariants.events import BACKLOG_FLOOR, BACKLOG_PER_SLOT
 from stateful_models.programs import ManagerSettings, Program, keys
 from stateful_models.steps import Loaded, Result, Step, Stored
@@ -97,6 +98,10 @@ class SameTwice(Law):
                     program.cut(number + 1),
                     expected=_text(one.steps),
                     seen=_text(other.steps),
+                    runs=(
+                        ComparedRun("a new manager", first.played[: number + 1]),
+                        ComparedRun("another new manager", second.played[: number + 1]),
+                    ),
                 )
         return None
 
@@ -130,6 +135,7 @@ class AsNew(Law):
                     program.cut(place + 1),
                     expected=_text([other]),
                     seen=_text([step]),
+                    runs=(ComparedRun("after a reset", run.played[: place + 1]),),
                 )
         return None
 
@@ -162,10 +168,14 @@ class FreeAgain(Law):
         return Breach(
             "PIN-1",
             None,
-            f"with every transfer completed {run.capacity} new keys are refused, and fit when "
-            "nothing was loaded before",
+            f"with every transfer completed, as many new keys as there are slots ({run.capacity}) "
+            "are refused, and fit when nothing was loaded before",
             self.name,
             program,
+            runs=(
+                ComparedRun("nothing loaded", other.played),
+                ComparedRun("everything that is loaded is completed", run.played),
+            ),
         )
 
     def _refuses(self, run: ManagerRun[M]) -> bool:

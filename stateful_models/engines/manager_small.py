@@ -13,6 +13,7 @@ from attrs import frozen
 from typing_extensions import override
 
 from kvoffload import OffloadingManager, OffloadKey
+from kvoffload.wording import counted
 from stateful_models import operations as op
 from stateful_models.engines.manager_runs import ManagerRun
 from stateful_models.engines.managers import (
@@ -90,7 +91,8 @@ class SmallManagerPrograms(ManagerEngine):
                 for node in nodes:
                     for after in _after(node, world, mistakes=trial.mistakes):
                         if trial.is_over(until):
-                            trial.note(f"{self.name}: depth {reached} was begun, {tried} programs")
+                            played = counted(tried, "program")
+                            trial.note(f"{self.name}: depth {reached} was begun, {played}")
                             trial.cut(self, reached - 1, depth, "depths")
                             trial.has_tried(self.clauses)
                             return
@@ -101,7 +103,7 @@ class SmallManagerPrograms(ManagerEngine):
                         if _goes_on(run, after):
                             further.append(after)
                 layers[number] = (world, further)
-        trial.note(f"{self.name}: closed at depth {depth}, {tried} programs")
+        trial.note(f"{self.name}: closed at depth {depth}, {counted(tried, 'program')}")
         trial.has_tried(self.clauses)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
 
 from kvoffload import CachePolicy, OffloadKey
 from stateful_models import operations as op
@@ -102,6 +102,20 @@ class Played:
     state: HostState
     settles: int | None = None
     settled: HostState | None = None
+
+
+@frozen
+class ComparedRun:
+    """A run that is held against another: `when` it is made, and what was `played`.
+
+    Its operations are numbered from `first`. `names` are how keys are shown that have other names
+    in it, by their text.
+    """
+
+    when: str
+    played: Sequence[Played]
+    first: int = 1
+    names: Mapping[str, str] = field(factory=dict)
 
 
 def place_of(violation: Violation, played: Sequence[Played]) -> int:

@@ -11,17 +11,11 @@ from itertools import chain
 
 from attrs import evolve
 
-from kvoffload import OffloadKey, get_offload_group_idx, make_offload_key
-from kvoffload.keys import MIN_KEY_BYTES
+from kvoffload import OffloadKey
 from stateful_models import operations as op
+from stateful_models.engines.searching import OutOfBudgetError, Search, StillFails
+from stateful_models.engines.tidying import tidied
 from stateful_models.programs import HostOperation, Program, keys_of, with_places
-
-StillFails = Callable[[Program], Program | None]
-"""The program itself, perhaps cut where it fails, if it fails as before; else None."""
-
-
-class _OutOfBudgetError(Exception):
-    """As many programs were tried as may be."""
 
 
 def shrink(
@@ -31,57 +25,40 @@ def shrink(
     expired: Callable[[], bool] = lambda: False,
     *,
     plainer: Callable[[Program], Iterable[Program]] = lambda program: (),
+    any_hints: bool = False,
 ) -> Program:
-    """The shortest program found that still fails, after at most `budget` tries.
+    """The shortest program found that still fails, after at most `budget` tries, tidied up then.
 
-    `plainer` gives what is plainer about a program beside its operations.
+    `plainer` gives what is plainer about a program beside its operations. `any_hints`: the failure
+    counts with whatever hints a client sends, so that plainer ones will do.
     """
-    tries = 0
-    best = program
-
-    def attempt(candidate: Program) -> bool:
-        nonlocal tries, best
-        if candidate == best:
-            return False
-        if tries >= budget or expired():
-            raise _OutOfBudgetError
-        tries += 1
-        failing = still_fails(candidate)
-        if failing is None:
-            return False
-        best = failing
-        return True
-
+    search = Search(program, still_fails, budget, expired)
     try:
         while True:
-            before = best
-            _leave_out(lambda: best, attempt)
+            before = search.best
+            _leave_out(search)
             # One that is plainer is the start of the next round.
-            while any(map(attempt, chain(plainer(best), _plainer(best)))):
+            while any(map(search.attempt, chain(plainer(search.best), _plainer(search.best)))):
                 pass
-            _fewer_keys(lambda: best, attempt)
-            if best == before:
+            _fewer_keys(search)
+            if search.best == before:
                 break
-    except _OutOfBudgetError:
+    except OutOfBudgetError:
         pass
-    # Names are given whatever the budget: they are few, and every reader is glad of them.
-    for named in (Program.with_own_completions, Program.with_plain_requests, _renamed):
-        candidate = named(best)
-        if candidate != best:
-            best = still_fails(candidate) or best
-    return best
+    return tidied(search.best, still_fails, budget, expired, any_hints=any_hints)
 
 
-def _leave_out(current: Callable[[], Program], attempt: Callable[[Program], bool]) -> None:
-    size = max(1, len(current()) // 2)
+def _leave_out(search: Search) -> None:
+    size = max(1, len(search.best) // 2)
     while size:
         # From the end: what comes later depends on what comes earlier.
-        start = len(current()) - size
+        start = len(search.best) - size
         while start > -size:
-            operations = current().operations
+            operations = search.best.operations
             low = max(0, start)
-            attempt(current().with_operations(operations[:low] + operations[start + size :]))
-            start = min(start, len(current())) - size
+            left = operations[:low] + operations[start + size :]
+            search.attempt(search.best.with_operations(left))
+            start = min(start, len(search.best)) - size
         size //= 2
 
 
@@ -91,7 +68,7 @@ def _plainer(program: Program) -> Iterator[Program]:
         yield own
         for place, operation in enumerate(own.operations):
             if operation != program.operations[place]:
-                yield _replaced(program, place, operation)
+                yield program.replaced(place, operation)
     if program.watchful:
         yield evolve(program, watchful=False)
     for capacity in range(1, program.capacity):
@@ -104,7 +81,7 @@ def _plainer(program: Program) -> Iterator[Program]:
             yield evolve(without, capacity=program.capacity - 1)
     for place, operation in enumerate(program.operations):
         for simpler in _simpler(operation):
-            yield _replaced(program, place, simpler)
+            yield program.replaced(place, simpler)
 
 
 def _without(program: Program, key: OffloadKey) -> Program:
@@ -134,16 +111,16 @@ def _simpler(operation: HostOperation) -> Iterator[HostOperation]:
             pass
 
 
-def _fewer_keys(current: Callable[[], Program], attempt: Callable[[Program], bool]) -> None:
+def _fewer_keys(search: Search) -> None:
     place = 0
-    while place < len(current()):
-        for index in reversed(range(_num_spare(current().operations[place]))):
+    while place < len(search.best):
+        for index in reversed(range(_num_spare(search.best.operations[place]))):
             # What still fails is perhaps cut before this place.
-            if place >= len(current()):
+            if place >= len(search.best):
                 break
-            operation = current().operations[place]
+            operation = search.best.operations[place]
             others = [other for other in range(len(keys_of(operation))) if other != index]
-            attempt(_replaced(current(), place, with_places(operation, others)))
+            search.attempt(search.best.replaced(place, with_places(operation, others)))
         place += 1
 
 
@@ -156,18 +133,3 @@ def _num_spare(operation: HostOperation) -> int:
             return len(named) if len(named) > 1 else 0
         case _:
             return 0
-
-
-def _replaced(program: Program, place: int, operation: HostOperation) -> Program:
-    before, after = program.operations[:place], program.operations[place + 1 :]
-    return program.with_operations((*before, operation, *after))
-
-
-def _renamed(program: Program) -> Program:
-    """Keys a, b, c and attempts 1, 2, 3 in the order in which they come; groups stay."""
-    names: dict[OffloadKey, OffloadKey] = {}
-    valid = [key for key in program.universe if len(key) >= MIN_KEY_BYTES]
-    for number, key in enumerate(valid):
-        name = chr(ord("a") + number) if number < 26 else f"z{number}"
-        names[key] = make_offload_key(name.encode(), get_offload_group_idx(key))
-    return program.renamed(names).renumbered()

@@ -22,7 +22,7 @@ from stateful_models.engines.recording import (
     Fault,
     RecordingPolicy,
 )
-from stateful_models.engines.runs import PolicyRun
+from stateful_models.engines.runs import ComparedRun, PolicyRun
 from stateful_models.engines.samples import BareDriver, drawn_programs, for_requests
 from stateful_models.host_types import OWN_TYPES, HostTypes
 from stateful_models.invariants.base import Finding, Invariant
@@ -252,7 +252,15 @@ class Wrapper(Engine):
             first = run.violations[0]
             message = f"the wrapper: {first.message}"
             cut = program.cut(len(run.operations))
-            return Breach(first.clause, first.kind, message, self.name, cut, promise=first.promise)
+            return Breach(
+                first.clause,
+                first.kind,
+                message,
+                self.name,
+                cut,
+                promise=first.promise,
+                runs=(ComparedRun("the wrapper", run.played),),
+            )
         declines = trial.capabilities.may_refuse or trial.capabilities.may_evict_more
         return None if declines or inside.failed else self._other_victims(trial, program, run)
 
@@ -279,6 +287,10 @@ class Wrapper(Engine):
             program.cut(place + 1),
             expected=f"{alone}, as the policy inside does alone",
             seen=wrapped,
+            runs=(
+                ComparedRun("the policy inside alone", expected.played_to(place)),
+                ComparedRun("the wrapper", seen.played_to(place)),
+            ),
         )
 
 

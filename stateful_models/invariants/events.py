@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 from kvoffload.events import OffloadingEvent
 from kvoffload.keys import OffloadKey
 from kvoffload.tiers import Medium
+from kvoffload.wording import counted
 from stateful_models.account import Account
 from stateful_models.contract import Kind
 from stateful_models.invariants.base import Finding, Invariant
@@ -153,7 +154,8 @@ class Events(Invariant[Account]):
         if backlog > most:
             yield Finding(
                 "EVT-4",
-                f"one drain named {backlog} keys, of {books.num_chunks} slots",
+                f"one drain named {counted(backlog, 'key')}, of "
+                f"{counted(books.num_chunks, 'slot')}",
                 Kind.REFERENCE,
             )
 

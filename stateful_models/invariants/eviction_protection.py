@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from kvoffload.wording import counted
 from stateful_models.account import Account
 from stateful_models.invariants.base import Finding, Invariant
 from stateful_models.operations import Operation, PrepareStore, key_text
@@ -60,8 +61,8 @@ class EvictionProtection(Invariant[Account]):
         if len(stored.evicted) != lacking:
             yield Finding(
                 "STORE-4",
-                f"{len(stored.keys)} keys and {free} free slots: {lacking} should be evicted, "
-                f"{len(stored.evicted)} were",
+                f"{counted(len(stored.keys), 'key')} and {counted(free, 'free slot')}: {lacking} "
+                f"should be evicted, {len(stored.evicted)} were",
             )
 
     def _refused(self, offer: PrepareStore, books: Account) -> Iterator[Finding]:
@@ -80,6 +81,7 @@ class EvictionProtection(Invariant[Account]):
         if 0 < new <= free + idle:
             yield Finding(
                 "STORE-4",
-                f"an offer with {new} new keys was refused, with {free} slots free and {idle} "
-                "chunks idle that it does not name",
+                f"an offer with {counted(new, 'new key')} was refused, with "
+                f"{counted(free, 'slot')} free and {counted(idle, 'chunk')} idle that it does "
+                "not name",
             )

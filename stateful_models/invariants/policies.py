@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, Final
 
 from kvoffload.keys import OffloadKey
+from kvoffload.wording import counted
 from stateful_models import operations as op
 from stateful_models.capabilities import NONE, Capabilities
 from stateful_models.contract import Kind
@@ -178,7 +179,9 @@ class PolicyContract(Invariant[PolicyBooks]):
             count == 0 and key not in evict.protected for key, count in books.ref_cnt.items()
         )
         if idle >= evict.count and self._capabilities.may_refuse is None:
-            yield Finding("POL-3", f"evicting {evict.count} was refused, with {idle} candidates")
+            yield Finding(
+                "POL-3", f"evicting {evict.count} was refused, with {counted(idle, 'candidate')}"
+            )
 
 
 def _clause_of(call: op.Operation) -> str:

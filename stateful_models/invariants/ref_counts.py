@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from kvoffload.wording import counted
 from stateful_models.account import Account
 from stateful_models.invariants.base import Finding, Invariant
 from stateful_models.metrics import READ_USAGE, USAGE
@@ -54,7 +55,9 @@ class RefCounts(Invariant[Account]):
             return
         if len(loaded.slots) != len(load.keys):
             yield Finding(
-                "LOAD-2", f"{len(load.keys)} keys were answered with {len(loaded.slots)} slots"
+                "LOAD-2",
+                f"to load {counted(len(load.keys), 'key')}, "
+                f"{counted(len(loaded.slots), 'slot')} came",
             )
             return
         resident = books.resident

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from kvoffload.wording import counted
 from stateful_models.account import Account
 from stateful_models.contract import Kind
 from stateful_models.invariants.base import Finding, Invariant
@@ -25,7 +26,8 @@ class Slots(Invariant[Account]):
         if len(stored.slots) != len(stored.keys):
             yield Finding(
                 "STORE-7",
-                f"{len(stored.keys)} keys to store were given {len(stored.slots)} slots",
+                f"to store {counted(len(stored.keys), 'key')}, "
+                f"{counted(len(stored.slots), 'slot')} came",
                 Kind.SAFETY,
             )
         if not stored.slots:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import ClassVar, Final
 
+from kvoffload.wording import counted
 from stateful_models.account import Account
 from stateful_models.contract import Kind
 from stateful_models.invariants.base import Finding, Invariant
@@ -86,7 +87,7 @@ class StoreHooks(Invariant[Account]):
         if idle < asked:
             yield Finding(
                 "STORE-6",
-                f"evict was called for {asked}, with {idle} chunks idle",
+                f"evict was called for {asked}, with {counted(idle, 'chunk')} idle",
                 Kind.LIVENESS,
             )
             return
@@ -98,7 +99,8 @@ class StoreHooks(Invariant[Account]):
         if idle < asked:
             yield Finding(
                 "STORE-6",
-                f"evict was called for {asked}, with {idle} chunks idle outside the offer",
+                f"evict was called for {asked}, with {counted(idle, 'chunk')} idle outside "
+                "the offer",
                 Kind.REFERENCE,
             )
         elif step.result is None and not self._may_refuse:

@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from attrs import frozen
 from typing_extensions import override
 
+from kvoffload.wording import counted
 from stateful_models.account import Account
 from stateful_models.contract import CLAUSES, Profile
 from stateful_models.invariants import (
@@ -58,12 +59,14 @@ class LogReport:
     @override
     def __str__(self) -> str:
         setup = self.setup
-        size = "unknown many" if setup.num_chunks is None else f"{setup.num_chunks:,}"
+        many = setup.num_chunks
+        size = "unknown many chunks" if many is None else counted(many, "chunk")
         host = f", called by {self.host}" if self.host else ""
         convicting = {found.clause for found in self.convictions}
         lines = [
-            f"{self.path}: a {setup.kind} of {size} chunks{host}",
-            f"{self.steps:,} steps, {self.checks:,} judgements, {self.num_violations:,} violations",
+            f"{self.path}: a {setup.kind} of {size}{host}",
+            f"{counted(self.steps, 'step')}, {counted(self.checks, 'judgement')}, "
+            f"{counted(self.num_violations, 'violation')}",
             f"clauses that convict (profile {self.profile.value}): "
             f"{', '.join(sorted(convicting)) or 'none'}",
         ]

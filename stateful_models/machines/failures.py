@@ -1,4 +1,4 @@
-"""Failures of machines that can be made short: by Hypothesis first, then as trials do it."""
+"""Failures of machines that are made short as those of trials are, and not by Hypothesis."""
 
 from __future__ import annotations
 
@@ -18,21 +18,15 @@ class BrokenRunError(AssertionError):
         self._message = message
         self._shorter = shorter
 
-    def shorten(self) -> None:
-        """Have the message show the shortest program found."""
-        self._message = self._shorter() or self._message
+    def shorten(self) -> bool:
+        """Have the message show the shortest program found; whether there is one."""
+        shorter = self._shorter()
+        if shorter is None:
+            return False
+        self._message = shorter
+        # What Hypothesis says of the rules that led there is not of this program.
+        self.__notes__: list[str] = []
+        return True
 
     def __str__(self) -> str:
         return self._message
-
-
-def shorten_all(several: ExceptionGroup[Exception]) -> None:
-    """Shorten each failure of a group."""
-
-    def shorten(error: BaseException) -> bool:
-        if isinstance(error, BrokenRunError):
-            error.shorten()
-        return False
-
-    # Asked of every group and of all that is in it.
-    several.subgroup(shorten)

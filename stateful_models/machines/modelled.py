@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from hypothesis.stateful import rule
+
 from kvoffload import CachePolicy
 from stateful_models.capabilities import BUILT_IN
 from stateful_models.drivers import registered
 from stateful_models.machines.policy import PolicyMachine
 from stateful_models.models import PolicyModel, S3FIFOModel, SIEVEModel, SLRUModel, WTinyLFUModel
 from stateful_models.models.uses import UseModel
+from stateful_models.operations import CompleteStore
 
 
 class ModelledMachine(PolicyMachine[CachePolicy]):
@@ -37,8 +40,15 @@ class ModelledMachine(PolicyMachine[CachePolicy]):
 class SIEVEPolicyMachine(ModelledMachine):
     """SIEVE against its model."""
 
+    @rule()
+    def fail_at_the_hand(self) -> None:
+        """The store of the key that the hand is at fails, where it is still being stored."""
+        hand = self.model.hand if isinstance(self.model, SIEVEModel) else None
+        if hand is not None and hand in self.host.pending:
+            self.play(CompleteStore(self.requests[0], (hand,), success=False))
 
-class SIEVETailPolicyMachine(ModelledMachine):
+
+class SIEVETailPolicyMachine(SIEVEPolicyMachine):
     """SIEVE, the tail first, against its model."""
 
     policy: ClassVar[str] = "sieve-tail"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Generic, TypeVar, cast
 
 from hypothesis import strategies as st
@@ -20,9 +20,9 @@ from stateful_models.invariants import Finding, Invariant, PolicyBooks, policy_i
 from stateful_models.judge import Violation
 from stateful_models.levels import QUICK
 from stateful_models.machines.failures import BrokenRunError
+from stateful_models.machines.hints import RequestHints, names_asked
 from stateful_models.machines.testing import refuse_lost_rules
 from stateful_models.machines.universe import (
-    HINTS,
     KEYS,
     Requests,
     masked,
@@ -82,10 +82,13 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
         "refused eviction beside pins",
     )
     """What a run must come to; `reach.missing(SITUATIONS)` tells what it did not."""
+    _asked: ClassVar[tuple[str, ...] | None] = None
+    """The names of hints that the policy asks for, once they were looked for."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         cls.reach = Reach()
+        cls._asked = None
         refuse_lost_rules(cls)
 
     def __init__(self) -> None:
@@ -117,8 +120,12 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
     @initialize(capacity=st.sampled_from((3, 4, 5, 6, 2, 1)), data=st.data())
     def start(self, capacity: int, data: st.DataObject) -> None:
         """Build the policy, its host and its judge."""
+        cls = type(self)
+        if cls._asked is None:
+            cls._asked = names_asked(self.make_driver())
         driver = self.make_driver()
         model = self.make_model(capacity)
+        self.hints: RequestHints = RequestHints(driver.contexts(), cls._asked)
         self.run: PolicyRun[P] = PolicyRun(
             driver, capacity, self._judges(driver, capacity, model), reach=self.reach
         )
@@ -126,9 +133,6 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
         self.may_refuse: bool = driver.capabilities.may_refuse is not None
         self.model: PolicyModel | None = model
         self.requests: Requests = Requests()
-        self.hints: st.SearchStrategy[Mapping[str, object] | None] = (
-            driver.contexts() | st.sampled_from(HINTS)
-        )
         self.over = False
         for slot in range(3):
             self._place(self.requests[slot], slot, data)
@@ -324,7 +328,7 @@ class PolicyMachine(RuleBasedStateMachine, Generic[P]):
         return next((one for one in requests if not self.host.finished(one)), requests[0])
 
     def _place(self, request: op.RequestId, slot: int, data: st.DataObject) -> None:
-        self.play(op.NewRequest(request, data.draw(self.hints, label=f"hints of {request}")))
+        self.play(op.NewRequest(request, self.hints.draw(data, request)))
         self.play(op.SetPositions(request, Requests.positions(slot)))
 
     def _inside(self) -> str | None:

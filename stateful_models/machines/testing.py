@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
+from hypothesis import Phase
 from hypothesis import settings as Settings  # noqa: N812 - a class with a small name
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from stateful_models.globs import fitting, is_chosen
-from stateful_models.machines.failures import BrokenRunError, shorten_all
+from stateful_models.machines.failures import BrokenRunError
 
+_ALWAYS: Final = (Phase.explain,)
+_BEFORE_IT_FAILS: Final = (Phase.explain, Phase.shrink)
+"""The phases of Hypothesis that are left out."""
 _RULE: Final = "hypothesis_stateful_rule"
 _FIRST: Final = "hypothesis_stateful_initialize_rule"
 """What Hypothesis marks the functions of rules with, the second for those that begin a run."""
@@ -26,9 +30,10 @@ def machine_test(
     """A test that runs a machine, to be assigned to a name that begins with `test_`.
 
     `only` and `without` choose rules by globs over their names; those that begin a run are always
-    there. `settings` are by default those of the active profile of Hypothesis. A failure of a
-    policy is shown by the shortest program found for its host. Raises ValueError
-    for a glob that names no rule: what is tried would not be what was meant.
+    there. `settings` are by default those of the active profile of Hypothesis. The first failure
+    ends it. That of a policy is shown by the shortest program found for its host, and by nothing
+    else; only what no such program shows is made short by Hypothesis. Raises ValueError for a glob
+    that names no rule: what is tried would not be what was meant.
     """
     names = rule_names(machine)
     for glob in (*only, *without):
@@ -44,18 +49,32 @@ def machine_test(
 
     def test() -> None:
         __tracebackhide__ = True
-        try:
-            run_state_machine_as_test(part, settings=settings)
-        except BrokenRunError as error:
-            error.shorten()
+        failure = _failure(part, settings)
+        if isinstance(failure, BrokenRunError):
             # The way through Hypothesis and the machine says nothing about the policy.
-            raise error.with_traceback(None) from None
-        except ExceptionGroup as several:
-            shorten_all(several)
-            raise
+            raise failure.with_traceback(None) from None
+        if failure is not None:
+            raise failure
 
     test.__doc__ = machine.__doc__
     return test
+
+
+def _failure(machine: type[RuleBasedStateMachine], settings: Settings | None) -> Exception | None:
+    """The first failure of a machine, made short; None if there is none."""
+    usual: Settings = machine.TestCase.settings if settings is None else settings
+    failure: Exception | None = None
+    for left_out in (_BEFORE_IT_FAILS, _ALWAYS):
+        phases = [phase for phase in usual.phases if phase not in left_out]
+        try:
+            run_state_machine_as_test(
+                machine, settings=Settings(usual, phases=phases, report_multiple_bugs=False)
+            )
+        except Exception as error:
+            failure = error
+        if failure is None or (isinstance(failure, BrokenRunError) and failure.shorten()):
+            break
+    return failure
 
 
 def rule_names(machine: type[RuleBasedStateMachine]) -> list[str]:

@@ -37,6 +37,7 @@ from stateful_models.operations import (
     SetPositions,
 )
 from stateful_models.own_invariants import OwnInvariant, clauses_of_own
+from stateful_models.signatures import why_not_built
 from stateful_models.steps import Step
 from stateful_models.trial.clock import (
     VirtualClock,
@@ -49,6 +50,7 @@ from stateful_models.trial.coverage import OwnLines
 from stateful_models.trial.driver_methods import check_methods
 from stateful_models.trial.hang import DidNotReturn, time_limit
 from stateful_models.trial.hint_names import HintNames
+from stateful_models.trial.judgings import Judgings
 from stateful_models.trial.leaks import OutsideState
 from stateful_models.trial.managers import try_manager
 from stateful_models.trial.named import (
@@ -170,13 +172,14 @@ def _answer(
     driver, invariants = _loaded(request, do, lambda: _policy_named(request, provider))
     advice = check_methods(request.driver or request.target, driver, Driver)
     check_driver(request, driver)
-    sample = _built(request, do, lambda: driver.build(SAMPLE_CAPACITY))
+    sample = _built(request, driver.target, do, lambda: driver.build(SAMPLE_CAPACITY))
     required = REQUIRED if driver.host.clears else REQUIRED[:-1]
     lacking = [name for name in required if not callable(getattr(sample, name, None))]
     if lacking:
         raise TargetError(f"{request.target}: no policy, for it lacks {', '.join(lacking)}")
     watched = _Watched(clock, driver.target, sample, do)
-    own: list[_Counted[PolicyBooks]] = [_Counted(one) for one in invariants]
+    judgings = Judgings([one.cls for one in invariants])
+    own: list[_Counted[PolicyBooks]] = [_Counted(one, judgings) for one in invariants]
     check_events(request, driver, sample)
 
     def make_invariants(capacity: int) -> Sequence[Invariant[PolicyBooks]]:
@@ -219,14 +222,16 @@ def _manager_report(
 ) -> Report:
     driver, invariants = _loaded(request, do, lambda: _manager_named(request))
     advice = check_methods(request.driver or request.target, driver, ManagerDriver)
-    sample = _built(request, do, lambda: driver.build(ManagerOptions(num_chunks=SAMPLE_CAPACITY)))
+    options = ManagerOptions(num_chunks=SAMPLE_CAPACITY)
+    sample = _built(request, driver.target, do, lambda: driver.build(options))
     if not isinstance(sample, OffloadingManager):
         raise TargetError(f"{request.target}: no manager, for it is no OffloadingManager")
     check_manager_events(request, driver, sample)
     judged = driver.judged(sample)
     target = driver.target if judged is sample else type(judged)
     watched = _Watched(clock, target, judged, do)
-    own: list[_Counted[Account]] = [_Counted(one) for one in invariants]
+    judgings = Judgings([one.cls for one in invariants])
+    own: list[_Counted[Account]] = [_Counted(one, judgings) for one in invariants]
     report = try_manager(
         driver,
         manager_engines(watched.durations),
@@ -322,7 +327,7 @@ def _loaded(request: Request, do: _Marking, load: Callable[[], T]) -> T:
         do(Doing())
 
 
-def _built(request: Request, do: _Marking, build: Callable[[], T]) -> T:
+def _built(request: Request, maker: object, do: _Marking, build: Callable[[], T]) -> T:
     do(Doing(call=BUILDING))
     try:
         with time_limit(BUILD_PATIENCE * CALL_PATIENCE_S):
@@ -333,7 +338,8 @@ def _built(request: Request, do: _Marking, build: Callable[[], T]) -> T:
         raise NotBuiltError(str(hanging)) from hanging
     # A constructor that is on trial may raise anything, and exit.
     except BaseException as error:
-        raise TargetError(f"{request.target}: cannot be built: {describe(error)}") from error
+        why = why_not_built(maker, request.arguments, error)
+        raise TargetError(f"{request.target}: cannot be built: {why}") from error
     finally:
         do(Doing())
 
@@ -341,10 +347,16 @@ def _built(request: Request, do: _Marking, build: Callable[[], T]) -> T:
 class _Counted(Generic[BooksT]):
     """An invariant of the author's own, which is made anew for every run and counted."""
 
-    def __init__(self, own: OwnInvariant) -> None:
+    def __init__(self, own: OwnInvariant, judgings: Judgings) -> None:
         self._own = own
+        self._judgings = judgings
         self.promise: OwnPromise = OwnPromise(
-            own.kind, own.clauses, own.promise, target=own.name, arguments=own.arguments
+            own.kind,
+            own.clauses,
+            own.promise,
+            target=own.name,
+            arguments=own.arguments,
+            undecided=lambda: judgings.undecided(own.cls),
         )
 
     def make(self, capacity: int) -> Invariant[BooksT]:
@@ -354,7 +366,9 @@ class _Counted(Generic[BooksT]):
 
         def counted(step: Step, books: BooksT) -> Iterable[Finding]:
             self.promise.judged += 1
-            return judge(step, books)
+            with self._judgings:
+                # Here and not later: what yields has run nothing yet.
+                return list(judge(step, books))
 
         # Its class stays what it is, for reports name it.
         try:

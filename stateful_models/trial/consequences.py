@@ -52,10 +52,12 @@ def consequence(
     *,
     clause: str = "",
     safety: bool = False,
+    own: bool = False,
 ) -> str:
     """What happens in the driver's host when a scheduler does this and the policy breaks `clause`.
 
-    `safety`: what is broken is a demand of safety, so that what does not show yet will.
+    `safety`: what is broken is a demand of safety, so that what does not show yet will. `own`: an
+    invariant of the author's own objected, so that what does not show is not known; then "".
     """
     surroundings.restart()
     try:
@@ -75,7 +77,7 @@ def consequence(
         # Out of a hook, whatever it is, it goes through the scheduler's step.
         except (Exception, SystemExit) as error:
             return dies_of(error, manager.calling)
-    return manager.in_the_end(clause, safety=safety)
+    return manager.in_the_end(clause, safety=safety, own=own)
 
 
 def quiet_consequence(clause: str) -> str:
@@ -84,7 +86,7 @@ def quiet_consequence(clause: str) -> str:
 
 
 _QUIET: Final = {
-    "POL-4": "memory fills with every key that passes, until the process of the engine is ended",
+    "POL-4": "memory fills for as long as it runs, until the process of the engine is ended",
     "POL-5": "nothing breaks: which chunks go cannot be foretold, and no run be repeated",
     "POL-8": "nothing breaks: the scheduler step waits for the eviction, the longer the more there "
     "is to go through",
@@ -180,13 +182,15 @@ class _Believer(Generic[P]):
                     "nothing is said: whoever loads one may read the bytes of the other"
                 )
 
-    def in_the_end(self, clause: str, *, safety: bool) -> str:
+    def in_the_end(self, clause: str, *, safety: bool, own: bool) -> str:
         """What is left, when nothing was raised and nothing is shared."""
         found = {self._slot_of(chunk) for key in self._universe if (chunk := self._get(key))}
         lost = set(range(self._allocated)) - set(self._free) - found
         if lost:
             slots = ", ".join(map(str, sorted(lost)))
             return f"slot {slots} is in no use and never free again: the cache is smaller for good"
+        if own:
+            return ""
         if safety:
             return (
                 "nothing is raised yet; but what the policy keeps and what its manager believes "

@@ -5,39 +5,27 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import (
     CodeType,
-    FrameType,
     FunctionType,
     ModuleType,
     TracebackType,
 )
-from typing import Protocol, Self, TypeAlias
+from typing import Self
 
 from attrs import field, frozen
 
-from kvoffload.errors import KVOffloadError
 from stateful_models.trial.codes import behind, functions_behind, is_a, nested_codes
+from stateful_models.trial.tracing import Watch, watch_lines
 
-__all__ = ["MethodLines", "NoToolIDError", "OwnLines"]
+__all__ = ["MethodLines", "OwnLines", "own_codes", "ranges"]
 
-TraceFunction: TypeAlias = Callable[[FrameType, str, object], "TraceFunction | None"]
-
-# Others that watch this process have numbers of their own, 0 to 3; ours is looked for from the top.
-_TOOL_IDS = (4, 5, 3, 2, 1, 0)
 _OURS = {"kvoffload", "stateful_models"}
 """The packages of the interfaces and of the kit: what is inherited from there is nobody's own."""
-
-
-class NoToolIDError(KVOffloadError):
-    """Six tools watch this process already, as many as Python allows."""
-
-    def __init__(self) -> None:
-        super().__init__("no tool id of sys.monitoring is free to watch which lines run")
 
 
 @frozen
@@ -75,16 +63,13 @@ class OwnLines:
     """
 
     def __init__(self, *targets: object) -> None:
-        files = {file for target in targets for file in _files_of(target)}
-        bases = [base for target in targets for base in _own_bases(target)]
-        inherited = {file for base in bases for file in _files_of(base)}
-        self._files = files
+        self._files = {file for target in targets for file in _files_of(target)}
         self._overridden = {code for target in targets for code in _overridden(target)}
-        self._codes = _own_codes([*targets, *bases], files | inherited)
+        self._codes = own_codes(targets)
         every = [code for codes in self._codes for code in codes]
         # By identity: hashing code takes long, and two codes may be equal.
         self._missing: dict[int, set[int]] = {id(code): _lines_of(code) for code in every}
-        self._watch: _Watch = _watch(every, self._missing)
+        self._watch: Watch = watch_lines(every, self._missing)
 
     def __enter__(self) -> Self:
         self._watch.start()
@@ -122,12 +107,12 @@ class OwnLines:
             outermost.co_firstlineno,
             len(ran),
             len(lines),
-            tuple(_ranges(sorted(lines), ran)),
+            tuple(ranges(sorted(lines), ran)),
             "" if outermost.co_filename in self._files else Path(outermost.co_filename).name,
         )
 
 
-def _ranges(lines: Sequence[int], ran: set[int]) -> Iterator[str]:
+def ranges(lines: Sequence[int], ran: Collection[int]) -> Iterator[str]:
     """Runs of lines that did not run; what has no code does not part them."""
     run: list[int] = []
     for line in [*lines, None]:
@@ -199,11 +184,18 @@ def _overridden(target: object) -> Iterator[int]:
         taken |= vars(cls).keys()
 
 
-def _own_codes(targets: Sequence[object], files: set[str]) -> list[list[CodeType]]:
-    """The code of each function in `files` that is a target's own, followed by what it nests."""
-    modules = {str(getattr(target, "__module__", "")) for target in targets}
+def own_codes(targets: Sequence[object], *, alone: bool = False) -> list[list[CodeType]]:
+    """The code of each function that is the targets' own, followed by what it nests.
+
+    As `OwnLines` has it; `alone`: less that of other classes which their functions name.
+    """
+    bases = [base for target in targets for base in _own_bases(target)]
+    everything = [*targets, *bases]
+    files = {file for target in everything for file in _files_of(target)}
+    modules = {str(getattr(target, "__module__", "")) for target in everything}
+    lineage = {id(base) for target in targets if is_a(target, type) for base in target.__mro__}
     functions: list[FunctionType] = []
-    waiting, seen = list(targets), set[int]()
+    waiting, seen = list(everything), set[int]()
     # Keeps alive what was seen: a method that is made when it is asked for leaves its id to others.
     kept: list[object] = []
     while waiting:
@@ -218,7 +210,7 @@ def _own_codes(targets: Sequence[object], files: set[str]) -> list[list[CodeType
                 functions.append(value)
                 waiting += _named_by(value)
         elif is_a(value, type):
-            if value.__module__ in modules:
+            if value.__module__ in modules and (not alone or id(value) in lineage):
                 waiting += [*vars(value).values(), *value.__bases__]
         elif type(value).__module__ in modules:
             waiting.append(type(value))
@@ -244,103 +236,3 @@ def _named_by(function: FunctionType) -> list[object]:
     names = {name for code in nested_codes(function.__code__) for name in code.co_names}
     found = [function.__globals__.get(name) for name in names]
     return [value for value in found if not is_a(value, ModuleType)]
-
-
-class _Watch(Protocol):
-    """Takes each line that runs out of those that are missing, between start and stop."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class _Tracer:
-    """Watches with `sys.settrace`: calls of foreign code and of code that is done cost a lookup."""
-
-    def __init__(self, missing: dict[int, set[int]]) -> None:
-        self._missing = missing
-
-    def start(self) -> None:
-        self._before = sys.gettrace()
-        sys.settrace(self._on_call)
-
-    def stop(self) -> None:
-        sys.settrace(self._before)
-
-    def close(self) -> None:
-        return None
-
-    def _on_call(self, frame: FrameType, event: str, argument: object) -> TraceFunction | None:
-        return self._on_line if self._missing.get(id(frame.f_code)) else None
-
-    def _on_line(self, frame: FrameType, event: str, argument: object) -> TraceFunction | None:
-        if event == "line":
-            missing = self._missing[id(frame.f_code)]
-            missing.discard(frame.f_lineno)
-            if not missing:
-                frame.f_trace = None
-                return None
-        return self._on_line
-
-
-if sys.version_info >= (3, 12):
-
-    class _Monitor:
-        """Watches with `sys.monitoring`: only code of the target, each line until it has run."""
-
-        def __init__(self, codes: Sequence[CodeType], missing: dict[int, set[int]]) -> None:
-            self._codes = codes
-            self._missing = missing
-            self._tool: int | None = None
-            self._entered = False
-
-        def start(self) -> None:
-            if self._tool is None:
-                self._tool = self._open()
-            self._entered = True
-
-        def stop(self) -> None:
-            # What is watched stays so: to change it costs more than a call of the target.
-            self._entered = False
-
-        def close(self) -> None:
-            if self._tool is None:
-                return
-            for code in self._codes:
-                sys.monitoring.set_local_events(self._tool, code, 0)
-            for event in (sys.monitoring.events.LINE, sys.monitoring.events.PY_START):
-                sys.monitoring.register_callback(self._tool, event, None)
-            sys.monitoring.free_tool_id(self._tool)
-            self._tool = None
-
-        def _open(self) -> int:
-            line, start = sys.monitoring.events.LINE, sys.monitoring.events.PY_START
-            tool = next((each for each in _TOOL_IDS if not sys.monitoring.get_tool(each)), None)
-            if tool is None:
-                raise NoToolIDError
-            sys.monitoring.use_tool_id(tool, "kvoffload trial")
-            sys.monitoring.register_callback(tool, line, self._on_line)
-            sys.monitoring.register_callback(tool, start, self._on_start)
-            for code in self._codes:
-                if self._missing[id(code)]:
-                    sys.monitoring.set_local_events(tool, code, line | start)
-            return tool
-
-        def _on_start(self, code: CodeType, offset: int) -> object:
-            # Python 3.13 tells of no line in a function that stands on one.
-            return self._on_line(code, code.co_firstlineno)
-
-        def _on_line(self, code: CodeType, line: int) -> object:
-            if not self._entered:
-                return None
-            self._missing[id(code)].discard(line)
-            return sys.monitoring.DISABLE
-
-
-def _watch(codes: Sequence[CodeType], missing: dict[int, set[int]]) -> _Watch:
-    if sys.version_info >= (3, 12):
-        return _Monitor(codes, missing)
-    else:
-        return _Tracer(missing)

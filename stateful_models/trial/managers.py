@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from kvoffload import OffloadingManager
+from kvoffload.wording import counted
 from stateful_models.contract import CLAUSES
 from stateful_models.engines.base import GAVE_UP, Breach
 from stateful_models.engines.manager_runs import MakeManagerInvariants
@@ -15,11 +16,11 @@ from stateful_models.engines.suites import manager_law
 from stateful_models.manager_drivers import ManagerDriver
 from stateful_models.trial.manager_consequences import manager_consequence, quiet_consequence
 from stateful_models.trial.pasting import program_test, verdict_test
-from stateful_models.trial.reports import Observed, OwnPromise, Reporter, Shown
+from stateful_models.trial.reports import Observed, OwnPromise, Reporter, Shown, is_own
 from stateful_models.trial.request import Request
 from stateful_models.trial.scope import Scope
 from stateful_models.trial.verdicts import Report
-from stateful_models.trial.wording import plain_lines, program_lines
+from stateful_models.trial.wording import breach_lines
 
 M = TypeVar("M", bound=OffloadingManager)
 
@@ -66,12 +67,16 @@ def try_manager(
         if program is None:
             return Shown((), quiet_consequence(breach.clause), _test(trial, request, breach, own))
         run = trial.run(program)
-        demand = breach.clause, breach.kind
-        shown = any((found.clause, found.kind) == demand for found in run.violations)
-        lines = program_lines(run.played, run.violations) if shown else plain_lines(program)
+        lines = breach_lines(breach, program, run.played, run.violations)
         return Shown(
             (*_settings_line(breach), *lines),
-            manager_consequence(driver, program, trial.surroundings, clause=breach.clause),
+            manager_consequence(
+                driver,
+                program,
+                trial.surroundings,
+                clause=breach.clause,
+                own=is_own(breach, own),
+            ),
             _test(trial, request, breach, own),
         )
 
@@ -91,7 +96,7 @@ def _settings_line(breach: Breach) -> tuple[str, ...]:
     program = breach.program
     if program is None or program.settings is None:
         return ()
-    chunks = "1 chunk" if program.capacity == 1 else f"{program.capacity} chunks"
+    chunks = counted(program.capacity, "chunk")
     watched = ", every key looked up after each operation" if program.watchful else ""
     return (f"     {chunks}, {program.settings}{watched}",)
 

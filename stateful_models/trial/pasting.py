@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import Final, cast
+from typing import Final
 
 from attrs import fields, frozen
 
-from kvoffload import OffloadKey, TierFilter, TierMatcher
+from kvoffload import OffloadKey
 from stateful_models.engines.base import Breach
 from stateful_models.loading import in_one_line
 from stateful_models.manager_drivers import OWN_MANAGERS
 from stateful_models.operations import key_text
-from stateful_models.programs import HostOperation, ManagerSettings, Program, keys
+from stateful_models.programs import ManagerSettings, Program, keys
+from stateful_models.trial.code_text import (
+    WIDTH,
+    call_text,
+    expression,
+    import_lines,
+    laid_out,
+    packed,
+)
 from stateful_models.trial.reports import OwnPromise
 from stateful_models.trial.request import Request, Task, report_on
 from stateful_models.trial.verdicts import Outcome, Report
 from stateful_models.vllm.manager_target import is_manager_target
 
 MOST_LINES: Final = 15
-WIDTH: Final = 100
 KIT: Final = "stateful_models.checking"
 
 
@@ -70,12 +76,11 @@ def program_test(
     if variables:
         shown = " ".join(map(key_text, variables)).replace("/0", "")
         unpacked = ", ".join(variables.values()) + ("," if len(variables) == 1 else "")
-        head.append(f'    {unpacked} = keys("{shown}")')
+        head += laid_out(f'{unpacked} = keys("{shown}")', 4)
     named = "" if law is None else f", {json.dumps(law)}"
     call = f"    {check}({target.text}{named}, {program.capacity}, ["
-    if request.vllm is not None and len(call) > WIDTH:
-        options = _packed([f"{each}," for each in _vllm_options(request, request.vllm)])
-        head += ["    driver = policy_driver(", *(f"        {each}" for each in options), "    )"]
+    if len(call) > WIDTH:
+        head += laid_out(f"driver = {target.text}", 4)
         call = f"    {check}(driver{named}, {program.capacity}, ["
     head.append(call)
     options = [f"invariants=[{invariant.text}]"] if invariant.text and law is None else []
@@ -85,20 +90,24 @@ def program_test(
     if settings:
         options.append(f"settings={settings}")
     names = [check, "op", *(["keys"] if variables else []), *(["ManagerSettings"] * bool(settings))]
-    calls = [f"{_call(each, variables)}," for each in program.operations]
+    calls = [f"{call_text(each, variables)}," for each in program.operations]
     imports = [*_words_in(calls), *target.imports, *(invariant.imports if law is None else ())]
+    statements = {*imports, "\n".join(import_lines(KIT, names))}
     head = [
-        *dict.fromkeys(imports),
-        f"from {KIT} import {', '.join(sorted(names))}",
+        *"\n".join(sorted(statements)).splitlines(),
         "",
         "",
-        f"def test_{_identifier(breach.clause)}() -> None:",
+        f"def test_{identifier(breach.clause)}() -> None:",
         *head,
     ]
-    foot = f"    ]{''.join(f', {option}' for option in options)})"
-    for body in (calls, _packed(calls)):
-        lines = _with_remark([*head, *(f"        {call}" for call in body), foot], breach.message)
-        if len(lines) <= MOST_LINES:
+    foot = [f"    ]{''.join(f', {option}' for option in options)})"]
+    if len(foot[0]) > WIDTH:
+        below = (line for option in options for line in laid_out(f"{option},", 4))
+        foot = ["    ],", *below, "    )"]
+    one_a_line = [line for call in calls for line in laid_out(call, 8)]
+    for body in (one_a_line, packed(calls, 8)):
+        lines = _with_remark([*head, *body, *foot], breach.message)
+        if len(lines) <= MOST_LINES and max(map(len, lines)) <= WIDTH:
             return "\n".join(lines)
     return ""
 
@@ -107,17 +116,16 @@ def verdict_test(request: Request, breach: Breach) -> str:
     """A test that holds the trial again, for what no single program shows."""
     arguments = [f"{json.dumps(request.target)},", f"{json.dumps(breach.clause)},"]
     for name, value in trial_options(report_on(request, Outcome.CONVICTED), everything=False):
-        arguments.append(f"{name}={_expression(value, {})},")
+        arguments.append(f"{name}={expression(value)},")
     call = f"    verdict = verdict_on({' '.join(arguments).rstrip(',')})"
     lines = [call]
     if len(call) > WIDTH:
-        packed = _packed(arguments)
-        lines = ["    verdict = verdict_on(", *(f"        {line}" for line in packed), "    )"]
+        lines = ["    verdict = verdict_on(", *packed(arguments, 8), "    )"]
     lines = [
-        f"from {KIT} import verdict_on",
+        *import_lines(KIT, ["verdict_on"]),
         "",
         "",
-        f"def test_{_identifier(breach.clause)}() -> None:",
+        f"def test_{identifier(breach.clause)}() -> None:",
         *lines,
         "    assert not verdict.broken, verdict.seen",
     ]
@@ -147,16 +155,6 @@ def trial_options(report: Report, *, everything: bool = True) -> Iterator[tuple[
         yield "seed", report.seed
 
 
-def kit_imports(names: Sequence[str]) -> list[str]:
-    """The statement that imports these names, sorted, of what checks."""
-    line = f"from {KIT} import {', '.join(names)}"
-    return [line] if len(line) <= WIDTH else [f"from {KIT} import (", *_each(names), ")"]
-
-
-def _each(names: Sequence[str]) -> Iterator[str]:
-    return (f"    {name}," for name in names)
-
-
 def _words_in(calls: Sequence[str]) -> list[str]:
     """The statement that imports what calls are about beside keys, if there is any."""
     words = [word for word in _WORDS if any(re.search(rf"\b{word}\b", call) for call in calls)]
@@ -174,7 +172,7 @@ def _target(request: Request) -> _Named:
     plain = request.driver is None and not request.arguments
     if registered and plain:
         return _Named(json.dumps(request.target))
-    arguments = f", {_expression(dict(request.arguments), {})}" if request.arguments else ""
+    arguments = f", {expression(dict(request.arguments))}" if request.arguments else ""
     if registered and request.driver is None:
         name = "registered_manager" if manager else "registered"
         module = "manager_drivers" if manager else "drivers"
@@ -212,14 +210,14 @@ def _vllm_options(request: Request, version: str) -> list[str]:
     if request.driver is not None:
         options.append(f"driver={json.dumps(request.driver)}")
     if request.arguments:
-        options.append(f"arguments={_expression(dict(request.arguments), {})}")
+        options.append(f"arguments={expression(dict(request.arguments))}")
     return options
 
 
 def _vllm_manager(request: Request) -> _Named:
     """vLLM's own manager, which is had by its name alone. Raises _ElsewhereError."""
     name = json.dumps(request.target)
-    arguments = f", {_expression(dict(request.arguments), {})}" if request.arguments else ""
+    arguments = f", {expression(dict(request.arguments))}" if request.arguments else ""
     module = "stateful_models.vllm.manager_target"
     if request.driver is not None:
         driver = _import_of(request.driver)
@@ -239,7 +237,7 @@ def _own_invariant(
         kind, arguments = known.get(name, (name.rpartition(":")[2], {}))
         if kind == breach.invariant:
             found = _import_of(name)
-            given = ", ".join(f"{each}={_expression(v, {})}" for each, v in arguments.items())
+            given = ", ".join(f"{each}={expression(v)}" for each, v in arguments.items())
             return _Named(f"{found.text}({given})", found.imports)
     return _Named("")
 
@@ -268,18 +266,7 @@ def _settings(settings: ManagerSettings) -> str:
     }
     if not given:
         return ""
-    return f"ManagerSettings({', '.join(f'{k}={_expression(v, {})}' for k, v in given.items())})"
-
-
-def _packed(parts: Sequence[str]) -> list[str]:
-    """The parts on as few lines as they fit on, which are then indented by 8."""
-    lines: list[str] = []
-    for part in parts:
-        if lines and 8 + len(lines[-1]) + 1 + len(part) <= WIDTH:
-            lines[-1] += f" {part}"
-        else:
-            lines.append(part)
-    return lines
+    return f"ManagerSettings({', '.join(f'{k}={expression(v)}' for k, v in given.items())})"
 
 
 def _with_remark(lines: Sequence[str], message: str) -> list[str]:
@@ -293,7 +280,8 @@ def _with_remark(lines: Sequence[str], message: str) -> list[str]:
     return list(lines)
 
 
-def _identifier(text: str) -> str:
+def identifier(text: str) -> str:
+    """The text as a part of a name."""
     return "".join(each if each.isalnum() else "_" for each in text).lower()
 
 
@@ -306,51 +294,4 @@ def _has_name(key: OffloadKey) -> bool:
 
 def _variable(key: OffloadKey) -> str:
     name = key_text(key).removesuffix("/0").replace("/", "_")
-    return name if name.isidentifier() else f"key_{_identifier(name)}"
-
-
-def _call(operation: HostOperation, named: Mapping[OffloadKey, str]) -> str:
-    """The operation as an expression. Fields that have their default are left out."""
-    arguments: list[str] = []
-    skipped = False
-    for each in fields(type(operation)):
-        value: object = getattr(operation, each.name)
-        if value == each.default and not isinstance(value, str):
-            skipped = skipped or not each.kw_only
-            continue
-        text = _expression(value, named)
-        arguments.append(f"{each.name}={text}" if skipped or each.kw_only else text)
-    return f"op.{type(operation).__name__}({', '.join(arguments)})"
-
-
-def _expression(value: object, named: Mapping[OffloadKey, str]) -> str:
-    if isinstance(value, bytes):
-        return named.get(OffloadKey(value), f"OffloadKey({value!r})")
-    if isinstance(value, Enum):
-        return f"{type(value).__name__}.{value.name}"
-    if isinstance(value, TierFilter):
-        return f"TierFilter({_expression(value.matchers, named)})"
-    if isinstance(value, TierMatcher):
-        return (
-            f"TierMatcher({_expression(value.medium, named)}, {_expression(value.locality, named)})"
-        )
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return f'float("{value}")'
-    if isinstance(value, str):
-        return json.dumps(value)
-    # What is in a container may be anything, which is what `object` says.
-    if isinstance(value, tuple):
-        inside = [_expression(each, named) for each in cast("tuple[object, ...]", value)]
-        return f"({', '.join(inside)}{',' if len(inside) == 1 else ''})"
-    if isinstance(value, list):
-        inside = [_expression(each, named) for each in cast("list[object]", value)]
-        return f"[{', '.join(inside)}]"
-    if isinstance(value, dict):
-        items = cast("dict[object, object]", value).items()
-        # Clients know of no keys.
-        shown = [
-            f"{_expression(k, named)}: {_expression(v, named) if type(v) is not bytes else repr(v)}"
-            for k, v in items
-        ]
-        return f"{{{', '.join(shown)}}}"
-    return repr(value)
+    return name if name.isidentifier() else f"key_{identifier(name)}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from kvoffload import CachePolicy
+from kvoffload.wording import counted
 from stateful_models.contract import CLAUSES, Kind
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import GAVE_UP, Breach, Engine, PolicyTrial
@@ -14,11 +15,11 @@ from stateful_models.engines.suites import policy_law
 from stateful_models.engines.wrapper import Wrapper
 from stateful_models.trial.consequences import consequence, quiet_consequence
 from stateful_models.trial.pasting import program_test, verdict_test
-from stateful_models.trial.reports import Observed, OwnPromise, Reporter, Shown
+from stateful_models.trial.reports import Observed, OwnPromise, Reporter, Shown, is_own
 from stateful_models.trial.request import Request
 from stateful_models.trial.scope import POLICY_SCOPE, Scope
 from stateful_models.trial.verdicts import Report
-from stateful_models.trial.wording import plain_lines, program_lines
+from stateful_models.trial.wording import breach_lines
 
 P = TypeVar("P", bound=CachePolicy)
 
@@ -67,12 +68,10 @@ def try_policy(
                 test=_test(trial, request, breach, own),
             )
         run = run_program(driver, program, make_invariants, surroundings=surroundings)
-        demand = breach.clause, breach.kind
         # What a wrapper does not pass on has left no trace unless the program shows one.
         grave = breach.kind is Kind.SAFETY and breach.engine != Wrapper.name
-        shown = any((found.clause, found.kind) == demand for found in run.violations)
-        lines = program_lines(run.played, run.violations) if shown else plain_lines(program)
-        chunks = "1 chunk" if program.capacity == 1 else f"{program.capacity} chunks"
+        lines = breach_lines(breach, program, run.played, run.violations)
+        chunks = counted(program.capacity, "chunk")
         watched = ", looked up after each operation" if program.watchful else ""
         return Shown(
             (f"     a cache of {chunks}{watched}", *lines),
@@ -82,6 +81,7 @@ def try_policy(
                 surroundings,
                 clause=breach.clause,
                 safety=grave,
+                own=is_own(breach, own),
             ),
             _test(trial, request, breach, own),
         )

@@ -24,6 +24,7 @@ from stateful_models.trial.verdicts import (
 
 LOOKED_UP: Final = "LOOK-1"
 """The clause that is broken wherever a look-up is wrong, whatever made it so."""
+NOT_CONCERNED: Final = "no call that it is concerned with came about"
 PROVISIONAL: Final[frozenset[str]] = frozenset()
 """Clauses whose checks are new in this release: what they find is reported and does not convict."""
 
@@ -50,7 +51,8 @@ class OwnPromise:
     """An invariant of the author's own, and how often it was asked to judge in all runs.
 
     `name` is that of its class, `target` how it was named; `arguments` tells from the number of
-    chunks of a run what it is made with there.
+    chunks of a run what it is made with there. `undecided` says what of its code never ran that
+    decides.
     """
 
     name: str
@@ -59,6 +61,12 @@ class OwnPromise:
     judged: int = 0
     target: str = ""
     arguments: Callable[[int], Mapping[str, object]] = lambda capacity: {}
+    undecided: Callable[[], str] = lambda: ""
+
+
+def is_own(breach: Breach, own: Sequence[OwnPromise]) -> bool:
+    """Whether one of the author's own invariants found it, under whatever clause."""
+    return any(breach.invariant == one.name for one in own)
 
 
 class Tried(Protocol):
@@ -182,23 +190,24 @@ class Reporter:
     def _own_that_held(self) -> list[ClauseVerdict]:
         """Clauses of the author's own that nothing was found against."""
         broken = {breach.clause for breach in self.trial.breaches.values()}
-        verdicts: list[ClauseVerdict] = []
+        verdicts: dict[str, ClauseVerdict] = {}
         for own in self.own:
+            missing = own.undecided() if own.judged else NOT_CONCERNED
             for clause in own.clauses:
                 if clause in broken or clause in CLAUSES or not self.request.wants(clause):
                     continue
-                met = own.judged > 0
-                verdicts.append(
-                    ClauseVerdict(
+                other = verdicts.get(clause)
+                # Of two that judge it, the one that did not get to it has the say.
+                if other is None or other.verdict is Verdict.HELD:
+                    verdicts[clause] = ClauseVerdict(
                         id=clause,
                         kind=Kind.CLAIM.value,
                         source=own.name,
-                        verdict=Verdict.HELD if met else Verdict.NOT_REACHED,
+                        verdict=Verdict.NOT_REACHED if missing else Verdict.HELD,
                         sentence=own.promise,
-                        reason="" if met else "no call that it is concerned with came about",
+                        reason=missing,
                     )
-                )
-        return verdicts
+        return list(verdicts.values())
 
     def _verdict(self, clause: str, scope: Scope) -> ClauseVerdict:
         breaches = [breach for breach in self.trial.breaches.values() if breach.clause == clause]
@@ -226,7 +235,10 @@ class Reporter:
 
     def _also(self, breach: Breach) -> tuple[str, ...]:
         """Another demand of a clause that is broken, with the program that shows it."""
-        seen = f"{breach.message} (found by {breach.engine})"
+        finder = breach.engine
+        if is_own(breach, self.own):
+            finder = f"{breach.invariant}, engine {finder}"
+        seen = f"{breach.message} (found by {finder})"
         return (seen, *self.show(breach).lines)
 
     def _weight(self, breach: Breach) -> tuple[bool, int]:
@@ -271,6 +283,7 @@ class Reporter:
             consequence=shown.consequence,
             test=shown.test,
             engine=breach.engine,
+            invariant=breach.invariant if is_own(breach, self.own) else "",
             programs=breach.programs,
             call=0 if breach.program is None else len(breach.program),
             known=known,

@@ -12,27 +12,11 @@ from attrs import evolve, field, frozen
 from stateful_models.contract import Profile
 from stateful_models.globs import is_chosen
 from stateful_models.levels import LEVELS, Level
+from stateful_models.trial.arguments import Argument
 from stateful_models.trial.verdicts import Outcome, Report, decode, encode
-
-Argument: TypeAlias = "str | int | float | bool | None"
-"""A constructor argument, as a command line can give one."""
-
 
 UNHURRIED: Final = 50
 """Where a trial is not to be cut, it may still not go on for ever."""
-
-
-def read_argument(text: str) -> Argument:
-    """The value that a text on a command line stands for, if any; else the text."""
-    words: dict[str, Argument] = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 class Task(Enum):

@@ -47,8 +47,9 @@ class ClauseVerdict:
 
     `reason` says what was not reached, or which capability makes it not applicable. A broken one
     has its shortest `program` as lines, `expected` and `seen`, `consequence` (what becomes of an
-    engine), `test` (to be pasted), the `engine` that found it and after how many `programs`;
-    `also` are lines about its other demands that are broken, each with a program of its own.
+    engine), `test` (to be pasted), the `engine` that found it, the `invariant` if that is the
+    author's own, and how many `programs` all engines had played by then, None where that is not
+    known; `also` are lines about its other demands that are broken, each with a program of its own.
     `known`: it is on the list of known failures, and does not convict. `provisional`: the check is
     new in this release, and does not convict yet. `share` is how much of the programs of its
     engines was played before time was up: of that which got least of them. `call` is the operation
@@ -69,7 +70,8 @@ class ClauseVerdict:
     consequence: str = ""
     test: str = ""
     engine: str = ""
-    programs: int = 0
+    invariant: str = ""
+    programs: int | None = None
     known: bool = False
     provisional: bool = False
     also: tuple[str, ...] = ()
@@ -120,8 +122,9 @@ class Report:
     """One target on trial. `problem` says why it could not be tried; `notes` are worth reading.
 
     `cut` has the engines whose time was up before they had played all their programs, with the
-    share of them that was. `vllm` is the version of vLLM that it was tried with, if it is written
-    for vLLM, and `portability` what it is in each.
+    share of them that was (of the exhaustive one, the share of its depths or worlds). `vllm` is the
+    version of vLLM that it was tried with, if it is written for vLLM, and `portability` what it is
+    in each.
     """
 
     target: str
@@ -144,11 +147,6 @@ class Report:
     cut: Mapping[str, float] = field(factory=dict)
     vllm: str | None = None
     portability: tuple[Portability, ...] = ()
-
-    @property
-    def share(self) -> float:
-        """The share of its programs that the engine played which got least of them."""
-        return min(self.cut.values(), default=1.0)
 
     @property
     def convictions(self) -> tuple[ClauseVerdict, ...]:

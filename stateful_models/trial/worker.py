@@ -8,6 +8,7 @@ from typing import Final
 from attrs import define, field
 
 from kvoffload import OffloadKey
+from kvoffload.wording import counted
 from stateful_models import operations as op
 from stateful_models.operations import key_text
 from stateful_models.steps import Stored
@@ -137,6 +138,7 @@ class Worker:
 def _need_pairs(named: Sequence[OffloadKey], slots: Sequence[int]) -> None:
     if len(named) != len(slots):
         raise DamageError(
-            f"the worker is handed {len(named)} chunks and {len(slots)} slots, which do not pair: "
-            "the copy fails, or goes to wrong places"
+            f"the worker is handed {counted(len(named), 'chunk')} and "
+            f"{counted(len(slots), 'slot')}, which do not pair: the copy fails, or goes to wrong "
+            "places"
         )

@@ -14,6 +14,7 @@ from attrs import define, evolve, field, frozen
 
 from kvoffload import LookupResult, get_offload_group_idx
 from kvoffload.vllm.control_plane import ControlPlane
+from kvoffload.wording import counted
 from stateful_models import operations as op
 from stateful_models.engines.shrinking import shrink
 from stateful_models.manager_hosting import ManagerHost
@@ -41,7 +42,7 @@ class Played:
 
     def __str__(self) -> str:
         settings, capacity = self.program.settings, self.program.capacity
-        lines = [f"{capacity} chunks, {settings}"]
+        lines = [f"{counted(capacity, 'chunk')}, {settings}"]
         shown = list(self.program.operations)
         if self.difference is not None and shown[-1:] == [self.difference.operation]:
             shown.pop()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from textwrap import fill
 from typing import Final
 
+from kvoffload.wording import counted
 from stateful_models.contract import CLAUSES
 from stateful_models.programs import Program
 from stateful_models.vllm.deviations import DEVIATIONS
@@ -69,8 +70,7 @@ def _demands(clause: str) -> Iterator[str]:
 
 
 def _built(program: Program) -> str:
-    chunks = "1 chunk" if program.capacity == 1 else f"{program.capacity} chunks"
-    return f"{chunks}, {program.settings}"
+    return f"{counted(program.capacity, 'chunk')}, {program.settings}"
 
 
 if __name__ == "__main__":

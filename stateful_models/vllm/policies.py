@@ -13,8 +13,9 @@ from kvoffload.vllm.standins import VLLMProvider
 from stateful_models.drivers import Driver, authored
 from stateful_models.hosts import protocol_of
 from stateful_models.loading import TargetError
+from stateful_models.trial.arguments import Argument
 from stateful_models.trial.named import find_driver
-from stateful_models.trial.request import Argument, Request, Task
+from stateful_models.trial.request import Request, Task
 from stateful_models.vllm.types import VLLMTypes, answer_imports
 
 P = TypeVar("P", bound=CachePolicy)

@@ -22,6 +22,7 @@ from stateful_models.drivers import Driver, DriverFailedError, authored
 from stateful_models.engines.runs import BUILD_PATIENCE, PolicyRun, Surroundings
 from stateful_models.loading import TargetError, find
 from stateful_models.programs import HostOperation, keys
+from stateful_models.signatures import not_taken
 from stateful_models.trial.driver_methods import arguments_of
 from stateful_models.trial.hang import DidNotReturn, time_limit
 from stateful_models.trial.portability import FALLBACK, REMARK, Obstacle, Portability
@@ -202,6 +203,11 @@ class _Probe:
         # A constructor may raise anything, and exit.
         except BaseException as error:
             self._builds = self._loads = False
+            strange = not_taken(driver.target, self._request.arguments)
+            if strange and isinstance(error, TypeError):
+                raise self._over(
+                    TARGET, f"{self._request.target}: cannot be built: {strange}"
+                ) from error
             self._in_the_way(
                 "build",
                 f"{getattr(target, '__name__', 'it')}(cache_capacity={CAPACITY}) fails: "

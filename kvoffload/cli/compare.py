@@ -1,0 +1,173 @@
+"""`kvoffload compare`: policies side by side on the same traffic."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from kvoffload import __version__
+from kvoffload.cli.executors import executor_for, progress_bar
+from kvoffload.cli.folder import Folder
+from kvoffload.cli.foreign import off_stdout
+from kvoffload.cli.interrupts import interrupted_as
+from kvoffload.cli.problems import EXIT_VIOLATION, UsageError
+from kvoffload.cli.screen import open_screen
+from kvoffload.cli.traffic import (
+    CAPACITIES,
+    GPU_TIERS,
+    WARM_UP,
+    ChunkBytes,
+    Format,
+    GPUSizes,
+    Jobs,
+    Limit,
+    Scheduler,
+    Sizes,
+    SkipBadLines,
+    Traces,
+    Traffic,
+    WarmUp,
+    check_runs,
+)
+from kvoffload.cli.verify import need_hypothesis
+from kvoffload.errors import InvalidValueError, TraceError
+from kvoffload.judge.comparison import Comparison, comparison_page, to_json
+from kvoffload.judge.study import MakeManager, Study
+from kvoffload.judge.value import BASELINE, TraceValue, plan_value
+from kvoffload.policies.factory import CachePolicyFactory
+from kvoffload.replay.trace import SAMPLE
+from stateful_models.loading import TargetError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HELP = """Compare policies: what each is worth on real traffic, beside LRU and the best possible.
+
+A table for each trace, GPU tier and capacity: hits of tokens and of blocks, the difference to LRU \
+and the share closed of the way from there to the optimum, with intervals. Called and run as by \
+judge, which says more of one policy. Without --out the tables go to standard output; with it, \
+report.md, report.json and pictures go to a folder. Exit status: 0 compared; 1 a policy raised, \
+or broke its contract, in a run; 2 not possible as asked.
+
+Examples:
+
+  kvoffload compare --trace trace.jsonl --capacity 2000 --capacity 20%
+
+  kvoffload compare sieve s3fifo my_policy.py:MyPolicy --trace trace.jsonl --out compared
+"""
+
+
+def compare(
+    target: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TARGET...",
+            help="Registered names, pkg.mod:Class, file.py:Class, or factories that take "
+            "cache_capacity.",
+            show_default="all that are registered",
+        ),
+    ] = None,
+    trace: Traces = None,
+    trace_format: Format = None,
+    skip_bad_lines: SkipBadLines = False,
+    limit: Limit = None,
+    capacity: Sizes = None,
+    gpu_chunks: GPUSizes = None,
+    warm_up: WarmUp = WARM_UP,
+    chunk_bytes: ChunkBytes = None,
+    jobs: Jobs = None,
+    scheduler: Scheduler = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where report.md, report.json and pictures go.",
+            show_default="standard output, the tables alone",
+            rich_help_panel="Output",
+        ),
+    ] = None,
+) -> None:
+    """Compare policies."""
+    check_runs(jobs, scheduler)
+    need_hypothesis("compare")
+    traffic = Traffic(
+        traces=tuple(trace or (SAMPLE,)),
+        trace_format=trace_format,
+        skip_bad=skip_bad_lines,
+        limit=limit,
+        capacities=tuple(capacity or CAPACITIES),
+        gpu_chunks=tuple(gpu_chunks or GPU_TIERS),
+        warm_up=warm_up,
+        chunk_bytes=chunk_bytes,
+        prefill_rate=None,
+        transfer_rate=None,
+    )
+    folder = None if out is None else Folder(out)
+    words = ["kvoffload", "compare", *(target or ()), *traffic.words()]
+    with off_stdout(), interrupted_as("interrupted; nothing is compared"):
+        policies = _policies(target or CachePolicyFactory.names(), apart=jobs != 1)
+        console = open_screen(stderr=True)
+        values = _values(policies, traffic, jobs, scheduler, console)
+    comparison = Comparison(version=__version__, command=shlex.join(words), values=values)
+    if folder is None:
+        typer.echo(comparison_page(comparison, {}), nl=False)
+    else:
+        with off_stdout():
+            page = partial(comparison_page, comparison)
+            folder.write(to_json(comparison), page, lambda: _drawn(comparison))
+        typer.echo(str(out))
+    if comparison.problems:
+        raise typer.Exit(EXIT_VIOLATION)
+
+
+def _policies(targets: Sequence[str], *, apart: bool) -> dict[str, MakeManager]:
+    """What makes the managers of each, by name, and of LRU first. Raises UsageError."""
+    # What calls policies is imported by those who ask for it.
+    from kvoffload.cli.judging import Made, Subject, check, check_apart
+
+    made: dict[str, MakeManager] = {}
+    for target in dict.fromkeys((BASELINE, *targets)):
+        subject = Subject(target)
+        if apart and target not in CachePolicyFactory.names():
+            check_apart(subject)
+        check(subject)
+        name = subject.name if subject.name not in made else target
+        made[name] = Made(subject)
+    return made
+
+
+def _values(
+    policies: dict[str, MakeManager],
+    traffic: Traffic,
+    jobs: int | None,
+    scheduler: str | None,
+    console: Console,
+) -> tuple[TraceValue, ...]:
+    study = Study()
+    try:
+        planned: list[Callable[[], TraceValue]] = [
+            plan_value(study, traffic.plan(source, policies)) for source in traffic.sources()
+        ]
+        with (
+            executor_for(jobs, scheduler) as executor,
+            progress_bar(console, "runs", len(study)) as proceed,
+        ):
+            study.carry_out(executor, proceed)
+    except (TraceError, InvalidValueError, TargetError, BrokenExecutor) as error:
+        raise UsageError(str(error)) from error
+    return tuple(value() for value in planned)
+
+
+def _drawn(comparison: Comparison) -> dict[str, Figure]:
+    from kvoffload.judge.pictures import draw_curves
+
+    return {
+        f"curves-{number}": draw_curves(value) for number, value in enumerate(comparison.values)
+    }

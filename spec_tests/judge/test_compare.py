@@ -1,0 +1,124 @@
+"""`kvoffload compare`, from the command line to the tables; and the tables of the documentation."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from kvoffload import CachePolicyFactory
+from kvoffload.cli import run
+from kvoffload.judge.comparison import comparison_lines, from_json
+from kvoffload.judge.value import INFINITE, OPTIMUM
+from spec_tests.judge.test_cli import find_nothing
+from spec_tests.judge.traces import write_trace
+from spec_tests.policies_page import BEGIN, DATA, PAGE, renewed
+
+TIRES = """
+from kvoffload.policies.lru import LRUCachePolicy
+
+
+class Tires(LRUCachePolicy):
+    def evict(self, n, protected):
+        raise RuntimeError("tired")
+"""
+OPTIONS = ("--trace", "small.jsonl", "--limit", "150", "--gpu-chunks", "0", "--jobs", "1")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    # Drawing takes longer than all else.
+    monkeypatch.setattr("kvoffload.cli.folder.find_spec", find_nothing)
+    write_trace(tmp_path / "small.jsonl")
+    (tmp_path / "mine.py").write_text(TIRES)
+    return tmp_path
+
+
+def figures(page: str) -> dict[str, list[list[str]]]:
+    """The cells behind the name of each policy, a list for each table."""
+    found: dict[str, list[list[str]]] = {}
+    for line in page.splitlines():
+        if re.match(r"\| (`|optimum|infinite)", line):
+            name, *cells = (cell.strip(" `") for cell in line.strip("|").split("|"))
+            found.setdefault(name, []).append(cells)
+    return found
+
+
+def test_its_tables_are_those_of_the_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--capacity", "10", "--capacity", "30"]
+    assert run(["compare", "slru", "arc", *OPTIONS, *sizes, "--out", "out"]) == 0
+    page = (here / "out" / "report.md").read_text()
+    data = from_json((here / "out" / "report.json").read_bytes())
+    (tier,) = data.values[0].tiers
+    shown = figures(page)
+    assert list(shown) == ["lru", "slru", "arc", OPTIMUM, INFINITE]
+    for name in ("lru", "slru", "arc", OPTIMUM):
+        for point, cells in zip(tier.of(name), shown[name], strict=True):
+            assert point.token_hits
+            assert point.block_hits
+            assert cells[0].startswith(f"{point.token_hits.value:.4f} [{point.token_hits.low:.4f}")
+            assert cells[1].startswith(f"{point.block_hits.value:.4f} [{point.block_hits.low:.4f}")
+            over, gap = point.over_lru, point.gap_closed
+            assert cells[2].split(" [")[0] == (f"{over.value:+.4f}" if over else "-")
+            assert cells[3].split(" [")[0] == (f"{gap.value:.4f}" if gap else "-")
+    assert "**30 chunks**, " in page
+    # The command in it gives the same again.
+    capsys.readouterr()
+    assert run([*shlex.split(data.command)[1:], "--jobs", "1"]) == 0
+    again = capsys.readouterr().out
+    assert figures(again) == shown
+    assert "\n".join(comparison_lines(data, {})) in again
+
+
+def test_by_default_all_that_are_registered(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", *OPTIONS, "--capacity", "10"]) == 0
+    shown = figures(capsys.readouterr().out)
+    assert list(shown) == [*CachePolicyFactory.names(), OPTIMUM, INFINITE]
+
+
+def test_a_policy_that_raises_is_told_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", "mine.py:Tires", *OPTIONS, "--capacity", "10"]) == 1
+    out = capsys.readouterr().out
+    assert figures(out)["Tires"] == [["-"] * 4]
+    assert re.search(r"^- \*\*Tires\*\*: .*RuntimeError: tired \(in request \d+ ", out, re.M)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["none"], "not registered"),
+        (["mine.py:None"], "no None"),
+        (["--trace", "none.jsonl"], "No such file"),
+        (["--jobs", "2", "--scheduler", "tcp://127.0.0.1:1"], "not both"),
+    ],
+)
+def test_what_cannot_be_compared(
+    here: Path, options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["compare", "--jobs", "1", *options]) == 2
+    _, error = capsys.readouterr()
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_its_pictures_have_a_line_for_each_policy() -> None:
+    pictures = pytest.importorskip("kvoffload.judge.pictures", exc_type=ImportError)
+    value = from_json(DATA.read_bytes()).values[0]
+    (axes,) = pictures.draw_curves(value).axes
+    lines = [line for line in axes.get_lines() if line.get_gid()]
+    names = [point.policy for point in value.tiers[0].points if point.capacity == 2000]
+    assert [line.get_gid() for line in lines] == [f"curve-{name}" for name in names]
+    # No two of them look alike, with colour or without.
+    assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == len(lines)
+
+
+def test_the_tables_of_the_documentation_are_made_from_its_data() -> None:
+    text = PAGE.read_text("utf-8")
+    assert renewed(text, DATA.read_bytes()) == text
+    # Of every policy that there is, on both traces.
+    shown = figures(text[text.index(BEGIN) :])
+    assert list(shown) == [*CachePolicyFactory.names(), OPTIMUM, INFINITE]
+    assert {len(rows) for rows in shown.values()} == {6}

@@ -1,0 +1,175 @@
+"""Exported files: roots alone, nothing twice, lines that fit, and no import that nobody uses."""
+
+import ast
+import sys
+from collections.abc import Iterator, Set
+from types import ModuleType
+
+import pytest
+from attrs import evolve
+from typing_extensions import override
+
+from kvoffload import ChunkStatus, OffloadKey
+from kvoffload.policies.lru import LRUCachePolicy
+from stateful_models import operations as op
+from stateful_models.checking import BrokenClauseError, keys
+from stateful_models.contract import CLAUSES, Kind
+from stateful_models.engines.base import Breach
+from stateful_models.programs import Program
+from stateful_models.trial.arguments import Argument
+from stateful_models.trial.code_text import WIDTH
+from stateful_models.trial.export import export_tests
+from stateful_models.trial.pasting import program_test, verdict_test
+from stateful_models.trial.request import Request, Task, report_on
+from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
+
+A, B = keys("a b")
+STORED = (op.PrepareStore("r1", (A,)), op.CompleteStore("r1", (A,)))
+TAKES_OFFERED = Program(1, [*STORED, op.PrepareStore("r1", (A, B))])
+HINTED = TAKES_OFFERED.with_operations(
+    [op.NewRequest("r1", {"session": "x" * 60, "share": [0.123456789] * 4}), *STORED]
+)
+
+
+class TakesOffered(LRUCachePolicy):
+    """Heeds no protection as long as it is `rash`."""
+
+    def __init__(self, cache_capacity: int, rash: bool = True) -> None:
+        super().__init__(cache_capacity)
+        self.rash = rash
+
+    @override
+    def evict(
+        self, n: int, protected: Set[OffloadKey]
+    ) -> list[tuple[OffloadKey, ChunkStatus]] | None:
+        return super().evict(n, set() if self.rash else protected)
+
+
+@pytest.fixture(autouse=True)
+def theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module beside the exported file."""
+    module = ModuleType("theirs")
+    vars(module)["TakesOffered"] = TakesOffered
+    monkeypatch.setitem(sys.modules, "theirs", module)
+
+
+def broken(
+    clause: str, program: Program | None, request: Request, *, follows: str = ""
+) -> ClauseVerdict:
+    """A conviction with its test."""
+    breach = Breach(clause, Kind.SAFETY, "it is wrong", "random")
+    test = (
+        verdict_test(request, breach) if program is None else program_test(request, breach, program)
+    )
+    return ClauseVerdict(
+        id=clause,
+        kind="S",
+        source="own",
+        verdict=Verdict.BROKEN,
+        sentence=CLAUSES[clause].sentence,
+        convicts=True,
+        test=test,
+        follows=follows,
+    )
+
+
+def report(
+    *clauses: tuple[str, Program | None], follows: str = "", **arguments: Argument
+) -> Report:
+    """A trial that convicted of these; the last one `follows` from another."""
+    request = Request(task=Task.POLICY, target="theirs.py:TakesOffered", arguments=arguments)
+    verdicts = [broken(clause, program, request) for clause, program in clauses]
+    verdicts[-1] = evolve(verdicts[-1], follows=follows)
+    return evolve(report_on(request, Outcome.CONVICTED), clauses=tuple(verdicts))
+
+
+def exported(*reports: Report) -> tuple[str, dict[str, object]]:
+    """The text of a file, which reads as it should, and what is in it."""
+    text = export_tests(reports)
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+    tree = ast.parse(text)
+    imported = list(imported_names(tree))
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert sorted(imported) == sorted(set(imported) & used)
+    names: dict[str, object] = {}
+    exec(compile(text, "<exported>", "exec"), names)
+    tests = [name for name in names if name.startswith("test_")]
+    assert len(tests) == text.count("def test_")
+    return text, names
+
+
+def imported_names(tree: ast.Module) -> Iterator[str]:
+    for statement in tree.body:
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            yield from (one.name for one in statement.names)
+
+
+def test_what_follows_has_no_test_of_its_own() -> None:
+    text, names = exported(
+        report(("POL-2", TAKES_OFFERED), ("POL-1", TAKES_OFFERED), follows="POL-2")
+    )
+    assert "test_takesoffered_pol_2" in names
+    assert "test_takesoffered_pol_1" not in names
+    assert '("POL-2", "POL-1")' in text
+
+
+def test_an_exported_program_fails_until_it_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, names = exported(report(("POL-2", TAKES_OFFERED)))
+    test = names["test_takesoffered_pol_2"]
+    assert callable(test)
+    with pytest.raises(BrokenClauseError, match="POL-2"):
+        test()
+    monkeypatch.setattr(TakesOffered, "evict", LRUCachePolicy.evict)
+    test()
+
+
+def test_a_grid_has_one_test_for_all_arguments_with_which_it_is_the_same() -> None:
+    text, names = exported(
+        report(("POL-2", TAKES_OFFERED), rash=True),
+        report(("POL-2", TAKES_OFFERED), ("POL-6", None), rash=False),
+    )
+    assert text.count("op.PrepareStore(") == 2
+    assert text.count("verdict_on(") == 2
+    grid = '@pytest.mark.parametrize("given", [{"rash": True}, {"rash": False}], ids=str)'
+    assert text.count(grid) == 2
+    assert '@pytest.mark.parametrize("given", [{"rash": False}], ids=str)' in text
+    test = names["test_takesoffered_pol_2"]
+    assert callable(test)
+    with pytest.raises(BrokenClauseError):
+        test(given={"rash": True})
+    test(given={"rash": False})
+
+
+def test_what_differs_with_the_arguments_has_a_test_each() -> None:
+    text, names = exported(
+        report(("POL-2", TAKES_OFFERED), rash=True), report(("POL-2", HINTED), rash=False)
+    )
+    assert {"test_takesoffered_pol_2", "test_takesoffered_pol_2_2"} <= names.keys()
+    assert text.count("def test_takesoffered_keeps") == 1
+
+
+def test_a_target_that_is_named_twice_has_one_test_of_a_conviction() -> None:
+    text, _ = exported(report(("POL-2", TAKES_OFFERED)), report(("POL-2", TAKES_OFFERED)))
+    assert text.count("op.Reset(") == 0
+    assert text.count("def test_takesoffered_pol_2") == 1
+
+
+def test_what_is_known_is_not_asked_for() -> None:
+    one = report(("POL-2", TAKES_OFFERED), ("POL-6", None))
+    known = [evolve(clause, known=True, convicts=False) for clause in one.clauses[:1]]
+    text, _ = exported(evolve(one, clauses=(*known, *one.clauses[1:])))
+    assert '"clause", ("POL-6",)' in text
+    assert "check_policy" not in text
+
+
+def test_long_calls_are_laid_out() -> None:
+    text, names = exported(report(("POL-7", HINTED)))
+    assert '        op.NewRequest(\n            "r1",\n            {"session": "x" * 60, ' in text
+    assert "test_takesoffered_pol_7" in names
+
+
+def test_nothing_is_exported_of_what_could_not_be_tried() -> None:
+    text, _ = exported(evolve(report(("POL-2", TAKES_OFFERED)), verdict=Outcome.UNTRIED))
+    assert "def test" not in text
