@@ -16,7 +16,7 @@ from stateful_models.machines import (
 
 # A step costs some tens of microseconds, so a run can afford many times the usual examples.
 # A manager must come to more.
-MANAGER_TIMES, POLICY_TIMES = 10, 4
+MANAGER_TIMES, POLICY_TIMES = 6, 4
 
 
 @pytest.mark.parametrize("machine", [LRUManagerMachine, ARCManagerMachine])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from attrs import evolve
 
 from kvoffload import InvariantError
 from kvoffload.policies.lines import LinePolicy
@@ -21,6 +22,7 @@ from stateful_models.engines.random import RandomPrograms
 from stateful_models.engines.runs import PolicyRun
 from stateful_models.invariants import policy_invariants
 from stateful_models.invariants.orders import order_invariants
+from stateful_models.levels import QUICK
 
 SEEDS = 80
 PROGRAMS = 400
@@ -102,6 +104,7 @@ def test_ours_are_acquitted_and_the_claim_is_tried(name: str) -> None:
         driver,
         lambda capacity: policy_invariants(driver.capabilities, capacity),
         capabilities=driver.capabilities,
+        level=evolve(QUICK, programs=120),
     )
     RandomPrograms().run(trial)
     assert trial.breaches == {}

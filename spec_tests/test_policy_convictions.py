@@ -11,8 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import TypedDict
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 SHARDS = 2
 
@@ -47,28 +45,17 @@ def gallery(kind: str) -> Mapping[str, Tried]:
     return {tried["name"]: tried for part in parts for tried in part}
 
 
-@pytest.fixture(scope="module")
-def broken() -> Mapping[str, Tried]:
-    return gallery("broken")
-
-
-@pytest.fixture(scope="module")
-def legal() -> Mapping[str, Tried]:
-    return gallery("legal")
-
-
-def test_every_broken_policy_is_convicted_of_its_mistake(broken: Mapping[str, Tried]) -> None:
+def test_every_broken_policy_is_convicted_of_its_mistake_and_most_at_once() -> None:
+    broken = gallery("broken")
     assert len(broken) >= 90
     missed = {name: tried["breaches"] for name, tried in broken.items() if not tried["convicted"]}
     assert missed == {}
-
-
-def test_most_are_convicted_at_once(broken: Mapping[str, Tried]) -> None:
     programs = {name: tried["programs"] for name, tried in broken.items()}
     assert {name: number for name, number in programs.items() if number > 2_000} == {}
     assert median(programs.values()) <= 50
 
 
-def test_no_legal_policy_is_convicted(legal: Mapping[str, Tried]) -> None:
+def test_no_legal_policy_is_convicted() -> None:
+    legal = gallery("legal")
     assert len(legal) >= 15
     assert {name: tried["breaches"] for name, tried in legal.items() if tried["convicted"]} == {}
