@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, NewType
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import NewType, TypeVar
 
 from kvoffload.errors import InvalidKeyError, InvalidValueError
 
@@ -16,7 +17,8 @@ nothing and keep their hash.
 
 GROUP_BYTES = 4
 MIN_KEY_BYTES = GROUP_BYTES + 1
-ONLY_BYTES: Final[frozenset[type]] = frozenset((bytes,))
+
+T = TypeVar("T")
 
 
 def make_offload_key(block_hash: bytes, group_idx: int) -> OffloadKey:
@@ -62,10 +64,23 @@ def check_keys(keys: Iterable[OffloadKey]) -> list[OffloadKey]:
     before anything has changed (KEY-2), and a one-shot iterable is as good as a list.
     """
     listed: list[OffloadKey] = list(keys)
-    # Two passes in C instead of one in Python: this is on the way of every chunk.
-    if listed and (
-        not ONLY_BYTES.issuperset(map(type, listed)) or min(set(map(len, listed))) < MIN_KEY_BYTES
-    ):
+    # Loops in C, for this is on the way of every chunk; sorting is the fastest way to the least
+    # length where all are the same.
+    if listed and (not are_bytes(listed) or len(sorted(listed, key=len)[0]) < MIN_KEY_BYTES):
         for key in listed:
             check_key(key)
     return listed
+
+
+def are_bytes(keys: Sequence[object]) -> bool:
+    """Whether each of `keys` is of the very type bytes."""
+    return list(map(type, keys)).count(bytes) == len(keys)
+
+
+def values_at(table: Mapping[OffloadKey, T], keys: Sequence[OffloadKey]) -> list[T]:
+    """What `table` has for each of `keys`, in order. Raises KeyError if it lacks one."""
+    if len(keys) < 2:
+        return [table[key] for key in keys]
+    # One call for all: two thirds of the time of a call for each.
+    values: tuple[T, ...] = itemgetter(*keys)(table)
+    return list(values)

@@ -11,7 +11,7 @@ from weakref import ref
 
 from attrs import define, field, frozen
 
-from kvoffload.keys import MIN_KEY_BYTES, OffloadKey, check_key
+from kvoffload.keys import MIN_KEY_BYTES, OffloadKey, check_key, values_at
 from kvoffload.tiers import TierFilter
 from kvoffload.validation import instance, optional_instance, require_each, require_int
 
@@ -68,7 +68,7 @@ class ReqContext:
     def get_offload_key_positions(self, keys: Iterable[OffloadKey]) -> list[int] | None:
         """The end tokens of all keys, None unless every one is known."""
         try:
-            return list(map(self._positions.__getitem__, keys))
+            return values_at(self._positions, list(keys))
         except KeyError:
             return None
 

@@ -35,10 +35,6 @@ class BlockIDsLoadStoreSpec(LoadStoreSpec, ABC):
     def __init__(self, block_ids: Sequence[int] | BlockIDs) -> None:
         self._block_ids: BlockIDs | list[int] = _int32_array("block_ids", block_ids)
 
-    def _set_valid_block_ids(self, block_ids: list[int]) -> None:
-        """What __init__ does, for ids known to be valid: a manager makes specs all the time."""
-        self._block_ids = block_ids
-
     @property
     def block_ids(self) -> BlockIDs:
         # The array is made where it is first looked at, which is hardly ever the scheduler.

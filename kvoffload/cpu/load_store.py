@@ -26,7 +26,7 @@ class CPULoadStoreSpec(BlockIDsLoadStoreSpec):
     def of_slots(cls, slots: list[int], ticket: int | None = None) -> CPULoadStoreSpec:
         """A spec for slots that a pool handed out, which need no second check."""
         spec = cls.__new__(cls)
-        spec._set_valid_block_ids(slots)
+        spec._block_ids = slots
         spec.ticket = ticket
         return spec
 

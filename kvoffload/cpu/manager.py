@@ -10,7 +10,7 @@ that whatever is raised on the way, nothing is lost or half done.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection
 
 from typing_extensions import override
@@ -36,7 +36,7 @@ from kvoffload.errors import (
     RequestFinishedError,
 )
 from kvoffload.events import OffloadingEvent
-from kvoffload.keys import ONLY_BYTES, OffloadKey, check_key, check_keys
+from kvoffload.keys import OffloadKey, are_bytes, check_key, check_keys
 from kvoffload.lookup import LookupResult
 from kvoffload.manager import OffloadingManager
 from kvoffload.metrics import OffloadingStats
@@ -50,6 +50,7 @@ from kvoffload.validation import require_bool, require_int
 # Reading a member of an enum costs as much as the rest of a look-up.
 MISS, HIT, HIT_PENDING = LookupResult.MISS, LookupResult.HIT, LookupResult.HIT_PENDING
 LOAD, STORE = TransferKind.LOAD, TransferKind.STORE
+OFFLOAD_BLOCKS = RequestOffloadingContext()
 
 
 class CPUOffloadingManager(OffloadingManager):
@@ -100,7 +101,8 @@ class CPUOffloadingManager(OffloadingManager):
         self.generation: int = 0
         self.stale_completions: int = 0
         self._accesses: PerRequest[RequestAccess] = PerRequest()
-        self._allocation_sizes: Counter[int] = Counter()
+        self._suffixes: set[bytes] = set()
+        self._allocation_sizes: defaultdict[int, int] = defaultdict(int)
         self._stores_skipped = 0
 
     # Requests
@@ -110,7 +112,7 @@ class CPUOffloadingManager(OffloadingManager):
         if self._policy.closed:
             self._policy.refuse("on_new_request")
         self._access_of(req_context)
-        return RequestOffloadingContext()
+        return OFFLOAD_BLOCKS
 
     @override
     def on_request_finished(self, req_context: ReqContext) -> None:
@@ -147,7 +149,9 @@ class CPUOffloadingManager(OffloadingManager):
         """MISS, HIT_PENDING or HIT; changes nothing (LOOK-1, LOOK-2)."""
         if type(key) is not bytes:
             check_key(key)
-        chunk = self._find(key)
+        # A bound method of another object is called faster by a name of its own.
+        find = self._find
+        chunk = find(key)
         if chunk is None:
             check_key(key)
             return MISS
@@ -175,21 +179,18 @@ class CPUOffloadingManager(OffloadingManager):
         if -1 in refs:
             raise ChunkNotReadyError("prepare_load", listed[refs.index(-1)])
         # An internal transfer leaves no trace on the request, which may be unknown (LOAD-5).
-        access = self._access_of(req_context) if record_access else RequestAccess()
-        first_seen = access.unseen(listed) if record_access else {}
-        if first_seen and access.finished:
-            raise RequestFinishedError("prepare_load", req_context.req_id, next(iter(first_seen)))
+        access = self._access_of(req_context) if record_access else None
+        if access is not None and access.finished:
+            self._refuse_unseen("prepare_load", access, req_context, listed)
 
         self._policy.leave_idle(listed, chunks)
         self._index.pin(chunks)
-        if first_seen:
+        if access is not None:
             try:
-                self._policy.observe_access(first_seen, req_context)
+                self._see(access, listed, req_context)
             except BaseException:
                 self._index.unpin(listed, chunks)
                 raise
-        if record_access:
-            access.see(first_seen)
             access.reuse(listed)
         ticket = self._transfers.open(LOAD, request_id, listed, chunks)
         return CPULoadStoreSpec.of_slots([chunk.chunk_id for chunk in chunks], ticket)
@@ -257,7 +258,8 @@ class CPUOffloadingManager(OffloadingManager):
                         idle_in_offer += 1
         access = self._access_of(req_context)
         if access.finished:
-            self._refuse_unseen(access, req_context, ready, absent)
+            would_admit = absent if self._tracker is None else self._tracker.would_admit(absent)
+            self._refuse_unseen("prepare_store", access, req_context, ready + would_admit)
 
         admitted = absent
         tracker = self._tracker
@@ -265,7 +267,9 @@ class CPUOffloadingManager(OffloadingManager):
             tracker.record(offer)
             admitted = tracker.admits(absent)
             self._stores_skipped += len(absent) - len(admitted)
-        self._observe_offer(offer, admitted, ready, access, req_context)
+        # The set of the offer serves where all of it is admitted, as it mostly is.
+        missed = distinct if len(admitted) == len(offer) else set(admitted)
+        self._observe_offer(offer, admitted, missed, ready, access, req_context)
         if not admitted:
             ticket = self._transfers.open(STORE, req_context.req_id, [], [])
             return PrepareStoreOutput([], CPULoadStoreSpec.of_slots([]), [], ticket)
@@ -282,7 +286,9 @@ class CPUOffloadingManager(OffloadingManager):
                 return None
             evicted, chunks = victims
             freed = [chunk.chunk_id for chunk in chunks]
-        return self._insert(admitted, evicted, freed, access, req_context)
+        output = self._insert(admitted, evicted, freed, req_context)
+        access.inserted |= missed
+        return output
 
     @override
     def complete_store(
@@ -338,6 +344,7 @@ class CPUOffloadingManager(OffloadingManager):
         if self._events is not None:
             self._events.reset()
         self._accesses.clear()
+        self._suffixes = set()
         self.generation += 1
 
     @override
@@ -385,7 +392,7 @@ class CPUOffloadingManager(OffloadingManager):
     def _access_of(self, req_context: ReqContext) -> RequestAccess:
         access = self._accesses.get(req_context)
         if access is None:
-            access = RequestAccess()
+            access = RequestAccess(self._suffixes)
             self._accesses.set(req_context, access)
         return access
 
@@ -394,33 +401,38 @@ class CPUOffloadingManager(OffloadingManager):
     ) -> tuple[list[OffloadKey], list[ChunkStatus]]:
         """The keys as a list of our own, and their chunks. Raises ChunkNotFoundError."""
         listed = list(keys)
-        if not ONLY_BYTES.issuperset(map(type, listed)):
+        if not are_bytes(listed):
             check_keys(listed)
         # Bytes that are resident are a valid key, which saves checking more.
-        found = list(map(self._find, listed))
-        chunks = [chunk for chunk in found if chunk is not None]
-        if len(chunks) < len(listed):
+        chunks = self._index.chunks_of(listed)
+        if chunks is None:
             check_keys(listed)
-            raise ChunkNotFoundError(call, listed[found.index(None)])
+            raise ChunkNotFoundError(call, next(key for key in listed if self._find(key) is None))
         return listed, chunks
 
     def _refuse_unseen(
-        self,
-        access: RequestAccess,
-        req_context: ReqContext,
-        ready: list[OffloadKey],
-        absent: list[OffloadKey],
+        self, call: str, access: RequestAccess, req_context: ReqContext, keys: list[OffloadKey]
     ) -> None:
-        """Raise if a finished request would see a key of its offer for the first time (FIN-2)."""
-        admitted = absent if self._tracker is None else self._tracker.would_admit(absent)
-        first_seen = access.unseen(ready + admitted)
+        """Raise if a finished request would see one of the keys for the first time (FIN-2)."""
+        first_seen = access.unseen(keys)
         if first_seen:
-            raise RequestFinishedError("prepare_store", req_context.req_id, next(iter(first_seen)))
+            raise RequestFinishedError(call, req_context.req_id, next(iter(first_seen)))
+
+    def _see(self, access: RequestAccess, keys: list[OffloadKey], req_context: ReqContext) -> None:
+        """The request sees the keys; the policy is told which of them for the first time."""
+        if self._policy.observes_access:
+            first_seen = access.unseen(keys)
+            if first_seen:
+                self._policy.observe_access(first_seen, req_context)
+                access.see(first_seen)
+        else:
+            access.see(keys)
 
     def _observe_offer(
         self,
         offer: list[OffloadKey],
         admitted: list[OffloadKey],
+        missed: set[OffloadKey],
         ready: list[OffloadKey],
         access: RequestAccess,
         req_context: ReqContext,
@@ -431,17 +443,15 @@ class CPUOffloadingManager(OffloadingManager):
         elif len(ready) == len(offer):
             seen = ready
         else:
-            either = {*admitted, *ready}
+            either = missed.union(ready)
             seen = [key for key in offer if key in either]
-        missed = access.missed
-        first_missed = [key for key in admitted if key not in missed] if missed else admitted
-        first_seen = access.unseen(seen)
+        told = access.missed
+        first_missed = [key for key in admitted if key not in told] if told else admitted
         if first_missed:
             self._policy.observe_misses(first_missed, req_context)
-        if first_seen:
-            self._policy.observe_access(first_seen, req_context)
-        missed.update(first_missed)
-        access.see(first_seen)
+        self._see(access, seen, req_context)
+        if missed:
+            access.miss(missed)
         if ready:
             access.reuse(ready)
 
@@ -450,7 +460,6 @@ class CPUOffloadingManager(OffloadingManager):
         admitted: list[OffloadKey],
         evicted: list[OffloadKey],
         freed: list[int],
-        access: RequestAccess,
         req_context: ReqContext,
     ) -> PrepareStoreOutput:
         """Put the admitted keys into free slots and those of the victims, pending."""
@@ -463,7 +472,6 @@ class CPUOffloadingManager(OffloadingManager):
                 self._events.removed(evicted)
         self._pool.take(len(admitted), freed)
         self._index.add_pending(admitted, chunks)
-        access.inserted.update(admitted)
         # The caller gets lists of its own: it may do with them what it likes.
         ticket = self._transfers.open(STORE, req_context.req_id, admitted, chunks)
         return PrepareStoreOutput(list(admitted), CPULoadStoreSpec.of_slots(slots), evicted, ticket)

@@ -11,7 +11,7 @@ from operator import is_
 from typing import NoReturn
 
 from kvoffload.errors import PolicyContractError
-from kvoffload.keys import ONLY_BYTES, OffloadKey
+from kvoffload.keys import OffloadKey, are_bytes
 from kvoffload.policies.base import CachePolicy, ChunkStatus
 from kvoffload.policies.hooks import PolicyHooks
 from kvoffload.requests import ReqContext
@@ -48,6 +48,11 @@ class PolicyGuard:
     def policy(self) -> CachePolicy:
         """The policy itself, for those who want to look at it."""
         return self._hooks.policy
+
+    @property
+    def observes_access(self) -> bool:
+        """Whether the policy has a use for what a request sees for the first time."""
+        return self._hooks.on_request_access is not None
 
     def refuse(self, call: str) -> NoReturn:
         """Refuse `call` of the manager, because of what made the policy `closed`."""
@@ -160,11 +165,11 @@ class PolicyGuard:
             # Each test is a loop in C; what exactly is wrong is found out only if something is.
             sound = (
                 self.are_right(len(keys), needed)
-                and ONLY_BYTES.issuperset(map(type, keys))
+                and are_bytes(keys)
                 and all(map(is_, map(self._find, keys), chunks))
                 and not [chunk for chunk in chunks if chunk.ref_cnt]
-                and offer.isdisjoint(keys)
-                and len(set(keys)) == len(keys)
+                and len(distinct := set(keys)) == len(keys)
+                and offer.isdisjoint(distinct)
             )
         except Exception as error:
             what = f"its answer is no list of keys and chunks: {_described(error)}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence, Set
 from operator import itemgetter
 
 from kvoffload.errors import InvariantError
@@ -20,9 +21,11 @@ class RequestAccess:
     found ready, though not inserted by the request before (LOAD-5).
     """
 
-    __slots__ = ("finished", "inserted", "missed", "reused", "seen")
+    __slots__ = ("_suffixes", "finished", "inserted", "missed", "reused", "seen")
 
-    def __init__(self) -> None:
+    def __init__(self, suffixes: set[bytes]) -> None:
+        """`suffixes`: those of all keys that any request has missed; added to by this one."""
+        self._suffixes = suffixes
         self.seen: dict[OffloadKey, None] = {}
         self.missed: set[OffloadKey] = set()
         self.inserted: set[OffloadKey] = set()
@@ -32,16 +35,23 @@ class RequestAccess:
     def unseen(self, keys: Sequence[OffloadKey]) -> dict[OffloadKey, None]:
         """Those of `keys` that the request has not seen, in order, each once."""
         seen = self.seen
-        if seen:
+        if seen and not seen.keys().isdisjoint(keys):
             return {key: None for key in keys if key not in seen}
         return dict.fromkeys(keys)
 
-    def see(self, keys: dict[OffloadKey, None]) -> None:
-        """The request has seen these, which `unseen` named."""
-        if self.seen:
-            self.seen.update(keys)
-        else:
-            self.seen = keys
+    def see(self, keys: Iterable[OffloadKey]) -> None:
+        """The request sees these: found, or missed by it before."""
+        seen = self.seen
+        for key in keys:
+            seen[key] = None
+
+    def miss(self, keys: Set[OffloadKey]) -> None:
+        """The policy is told that the request misses these, of which there are some."""
+        self.missed |= keys
+        suffixes = list(map(GROUP_SUFFIX, keys))
+        # Mostly all are the same, which is seen without a hash of each.
+        all_same = suffixes.count(suffixes[0]) == len(suffixes)
+        self._suffixes.update(suffixes[:1] if all_same else suffixes)
 
     def reuse(self, keys: Iterable[OffloadKey]) -> None:
         """The request found these ready."""
@@ -53,10 +63,10 @@ class RequestAccess:
     def key_groups(self, req_context: ReqContext) -> tuple[tuple[OffloadKey, ...], ...]:
         """The keys seen, by group ascending; a group by position when all of it have one."""
         keys = list(self.seen)
-        suffixes = set(map(GROUP_SUFFIX, keys))
-        if len(suffixes) == 1:
+        # What one request finds another has missed, so these are the groups of all that is seen.
+        if len(self._suffixes) == 1 and keys:
             return (tuple(order_by_position(keys, req_context)),)
-        groups: dict[bytes, list[OffloadKey]] = {suffix: [] for suffix in suffixes}
+        groups: defaultdict[bytes, list[OffloadKey]] = defaultdict(list)
         for key in keys:
             groups[key[-GROUP_BYTES:]].append(key)
         return tuple(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from kvoffload.errors import InvariantError, NotPinnedError
-from kvoffload.keys import OffloadKey
+from kvoffload.keys import OffloadKey, values_at
 from kvoffload.policies.base import ChunkStatus
 
 
@@ -21,15 +21,20 @@ class ResidencyIndex:
     def __init__(self) -> None:
         self._chunks: dict[OffloadKey, ChunkStatus] = {}
         self.get: Callable[[OffloadKey], ChunkStatus | None] = self._chunks.get
+        self.is_disjoint: Callable[[Iterable[OffloadKey]], bool] = self._chunks.keys().isdisjoint
+        """Whether none of the keys is resident."""
         self.num_idle: int = 0
         self.num_pending: int = 0
 
     def __len__(self) -> int:
         return len(self._chunks)
 
-    def is_disjoint(self, keys: Iterable[OffloadKey]) -> bool:
-        """Whether none of `keys` is resident."""
-        return self._chunks.keys().isdisjoint(keys)
+    def chunks_of(self, keys: Sequence[OffloadKey]) -> list[ChunkStatus] | None:
+        """The chunk of each key, None unless every one is resident."""
+        try:
+            return values_at(self._chunks, keys)
+        except KeyError:
+            return None
 
     @property
     def num_pinned(self) -> int:
@@ -40,9 +45,9 @@ class ResidencyIndex:
         left_idle = 0
         for chunk in chunks:
             pins = chunk.ref_cnt
-            if pins == 0:
-                left_idle += 1
             chunk.ref_cnt = pins + 1
+            if not pins:
+                left_idle += 1
         self.num_idle -= left_idle
 
     def unpin(self, keys: Sequence[OffloadKey], chunks: Sequence[ChunkStatus]) -> list[OffloadKey]:
@@ -51,16 +56,17 @@ class ResidencyIndex:
         Raises NotPinnedError, having released none, if a chunk has fewer (LOAD-4).
         """
         became_idle: list[OffloadKey] = []
-        for released, (key, chunk) in enumerate(zip(keys, chunks, strict=True)):
+        for released, chunk in enumerate(chunks):
             pins = chunk.ref_cnt
             if pins <= 0:
+                key = keys[released]
                 held = max(pins, 0) + keys[:released].count(key)
                 for earlier in chunks[:released]:
                     earlier.ref_cnt += 1
                 raise NotPinnedError("complete_load", key, held, keys.count(key))
             chunk.ref_cnt = pins - 1
             if pins == 1:
-                became_idle.append(key)
+                became_idle.append(keys[released])
         self.num_idle += len(became_idle)
         return became_idle
 
@@ -85,8 +91,9 @@ class ResidencyIndex:
 
     def remove_idle(self, keys: Sequence[OffloadKey]) -> None:
         """Idle chunks leave."""
+        chunks = self._chunks
         for key in keys:
-            del self._chunks[key]
+            del chunks[key]
         self.num_idle -= len(keys)
 
     def remove_pending(self, keys: Sequence[OffloadKey]) -> None:

@@ -93,7 +93,7 @@ class ARCCachePolicy(CachePolicy):
                 # has not been used a second time yet.
                 chunk = once.pop(key)
                 (frequent if chunk.ref_cnt >= 0 else once)[key] = chunk
-            elif key in b1 or key in b2:
+            elif key in b1 or (b2 and key in b2):
                 self._adapt(key)
             elif some_parked:
                 parked = t1.pop_parked(key)
@@ -106,10 +106,10 @@ class ARCCachePolicy(CachePolicy):
     def on_store_miss(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
         # Before the victims are chosen, and before insertion drops the ghosts.
         missed = list(keys)
-        if self._b1.keys.isdisjoint(missed) and self._b2.keys.isdisjoint(missed):
-            return
-        for key in reversed(missed):
-            self._adapt(key)
+        b1, b2 = self._b1.keys, self._b2.keys
+        if (b1 and not b1.isdisjoint(missed)) or (b2 and not b2.isdisjoint(missed)):
+            for key in reversed(missed):
+                self._adapt(key)
 
     @override
     def on_request_finished(
@@ -124,28 +124,30 @@ class ARCCachePolicy(CachePolicy):
         renew_once, renew_frequent = once.move_to_end, frequent.move_to_end
         for key in reversed(order_request_keys(key_groups, req_context)):
             if key in reused_keys:
-                if key in frequent:
+                try:
                     renew_frequent(key)
-                elif (chunk := t1.pop(key)) is not None:
-                    frequent[key] = chunk
-                else:
-                    t2.renew_parked(key)
+                except KeyError:
+                    if (chunk := t1.pop(key)) is not None:
+                        frequent[key] = chunk
+                    else:
+                        t2.renew_parked(key)
             elif key in insertion_only_keys:
                 # Stored and no more: recent, but not frequent.
-                if key in once:
+                try:
                     renew_once(key)
-                elif key in t1:
-                    t1.renew(key)
-                elif key in t2:
-                    t2.renew(key)
+                except KeyError:
+                    if key in t1:
+                        t1.renew(key)
+                    elif key in t2:
+                        t2.renew(key)
 
     @override
     def evict(self, n: int, protected: Set[OffloadKey]) -> Victims | None:
         # REPLACE, n times over: T1 gives while it is not below its target, then T2; the other
         # serves when the first has no candidate left.
         t1, t2 = self._t1, self._t2
-        surplus = max(0, len(t1) - int(self._target) + 1)
-        first = t1.sweep(min(n, surplus), protected)
+        surplus = len(t1) - int(self._target) + 1
+        first = t1.sweep(n if n <= surplus else max(0, surplus), protected)
         if len(first.victims) == n:
             self._become_ghosts(first.victims, self._b1)
             return first.victims

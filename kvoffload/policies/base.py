@@ -143,10 +143,9 @@ def order_request_keys(
     By position over all groups when every key has one (on a tie the lower group first), else
     group after group. A single group comes in that order already.
     """
-    keys = list(chain.from_iterable(key_groups))
     if len(key_groups) == 1:
-        return keys
-    return order_by_position(keys, req_context)
+        return list(key_groups[0])
+    return order_by_position(list(chain.from_iterable(key_groups)), req_context)
 
 
 def order_by_position(keys: list[OffloadKey], req_context: ReqContext) -> list[OffloadKey]:

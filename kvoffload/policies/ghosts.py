@@ -59,7 +59,7 @@ class GhostList:
 
     def discard_all(self, keys: Sequence[OffloadKey]) -> None:
         """Take out those of distinct `keys` that are in the list."""
-        if not self.keys.isdisjoint(keys):
+        if self.keys and not self.keys.isdisjoint(keys):
             for key in keys:
                 if key in self.keys:
                     self.keys.remove(key)

@@ -103,23 +103,29 @@ class ChunkQueue:
         passed: list[tuple[OffloadKey, ChunkStatus]] = []
         passed_at: list[int] = []
         steps = -len(victims)
-        take_oldest = self.line.popitem
-        left = len(self.line)
-        while left and len(victims) < n:
-            left -= 1
-            item = take_oldest(last=False)
-            key, chunk = item
-            if chunk.ref_cnt == 0 and key not in protected:
-                victims.append(item)
-            else:
-                # Put back in line it would be met again next time.
-                passed_at.append(steps + len(victims) + len(passed))
-                passed.append(item)
+        line, take = self.line, self.line.popitem
+        while line and len(victims) < n:
+            # As many as are lacking, for mostly all of them can go.
+            oldest = [take(False) for _ in range(min(n - len(victims), len(line)))]
+            staying = [key for key, chunk in oldest if chunk.ref_cnt or key in protected]
+            if not staying:
+                victims += oldest
+                break
+            rest = iter(staying)
+            next_to_stay: OffloadKey | None = next(rest)
+            for item in oldest:
+                if item[0] is not next_to_stay:
+                    victims.append(item)
+                else:
+                    # Put back in line it would be met again next time.
+                    passed_at.append(steps + len(victims) + len(passed))
+                    passed.append(item)
+                    next_to_stay = next(rest, None)
         moment = self._moment
         self._moment = moment + steps + len(victims) + len(passed)
-        for step, (key, chunk) in zip(passed_at, passed, strict=True):
-            self._park(key, chunk, (moment + step, 0, NO_KEY))
         if passed:
+            for step, (key, chunk) in zip(passed_at, passed, strict=True):
+                self._park(key, chunk, (moment + step, 0, NO_KEY))
             # What the line was asked for, the parking did not have: all of it is protected.
             known = self._parking.num_returned
         return Sweep(victims, left_parking, moment, passed_at, len(victims) < n, known)
