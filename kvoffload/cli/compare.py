@@ -14,10 +14,11 @@ from rich.console import Console
 
 from kvoffload import __version__
 from kvoffload.cli.executors import executor_for, progress_bar
-from kvoffload.cli.folder import Folder
+from kvoffload.cli.folder import folder_of
 from kvoffload.cli.foreign import off_stdout
 from kvoffload.cli.interrupts import interrupted_as
 from kvoffload.cli.problems import EXIT_VIOLATION, UsageError
+from kvoffload.cli.results import print_text
 from kvoffload.cli.screen import open_screen
 from kvoffload.cli.traffic import (
     CAPACITIES,
@@ -109,7 +110,7 @@ def compare(
         prefill_rate=None,
         transfer_rate=None,
     )
-    folder = None if out is None else Folder(out)
+    folder = folder_of(out)
     words = ["kvoffload", "compare", *(target or ()), *traffic.words()]
     with off_stdout(), interrupted_as("interrupted; nothing is compared"):
         policies = _policies(target or CachePolicyFactory.names(), apart=jobs != 1)
@@ -117,7 +118,7 @@ def compare(
         values = _values(policies, traffic, jobs, scheduler, console)
     comparison = Comparison(version=__version__, command=shlex.join(words), values=values)
     if folder is None:
-        typer.echo(comparison_page(comparison, {}), nl=False)
+        print_text(comparison_page(comparison, {}))
     else:
         with off_stdout():
             page = partial(comparison_page, comparison)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,8 @@ class Folder:
     """The folder that `--out` names. Raises UsageError when it cannot be written to."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        # What a policy makes the current folder changes nothing.
+        self._path = path.absolute()
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -54,3 +56,13 @@ class Folder:
 
     def _file(self, name: str) -> ResultFile:
         return ResultFile(str(self._path / name), option="--out")
+
+
+def folder_of(out: Path | None) -> Folder | None:
+    """The folder that `--out` names; None where the page goes to standard output instead.
+
+    Raises UsageError when what is meant cannot be written to.
+    """
+    if out is None and sys.stdout is None:
+        raise UsageError("standard output is closed; --out names a folder instead")
+    return None if out is None else Folder(out)

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from kvoffload.cli.folder import Folder
+from kvoffload.cli.folder import folder_of
 from kvoffload.cli.foreign import off_stdout
 from kvoffload.cli.interrupts import interrupted_as
 from kvoffload.cli.problems import EXIT_VIOLATION, UsageError
+from kvoffload.cli.results import print_text
 from kvoffload.cli.screen import open_screen
 from kvoffload.cli.targets import REGISTERED
 from kvoffload.cli.traffic import (
@@ -54,6 +55,7 @@ Examples:
   kvoffload judge --vllm policy_for_vllm.py:MyPolicy --section value --capacity 20000
 """
 TARGETS, OUTPUT = "Target", "Output"
+_RATE = 1.0, 1e18
 
 
 def judge(
@@ -104,7 +106,8 @@ def judge(
     prefill_rate: Annotated[
         float | None,
         typer.Option(
-            min=0,
+            min=_RATE[0],
+            max=_RATE[1],
             help="Tokens a second; with --transfer-rate, a model of the time saved.",
             show_default=False,
             rich_help_panel=TRAFFIC,
@@ -112,7 +115,13 @@ def judge(
     ] = None,
     transfer_rate: Annotated[
         float | None,
-        typer.Option(min=0, help="Bytes a second.", show_default=False, rich_help_panel=TRAFFIC),
+        typer.Option(
+            min=_RATE[0],
+            max=_RATE[1],
+            help="Bytes a second.",
+            show_default=False,
+            rich_help_panel=TRAFFIC,
+        ),
     ] = None,
     section: Annotated[
         list[Section] | None,
@@ -149,8 +158,6 @@ def judge(
     """Judge a policy."""
     if (prefill_rate is None) != (transfer_rate is None):
         raise UsageError("--prefill-rate and --transfer-rate go together")
-    if prefill_rate == 0 or transfer_rate == 0:
-        raise UsageError("--prefill-rate and --transfer-rate are more than 0")
     check_runs(jobs, scheduler)
     need_hypothesis("judge")
     sections = tuple(Section) if not section else tuple(each for each in Section if each in section)
@@ -172,7 +179,7 @@ def judge(
     from kvoffload.cli.judgement import Asked, hold_judgement, write
     from kvoffload.cli.judging import Subject, one_of
 
-    folder = None if out is None else Folder(out)
+    folder = folder_of(out)
     asked = Asked(
         subject=Subject(target, driver, version, one_of(arguments)),
         for_vllm=vllm is not None,
@@ -186,7 +193,7 @@ def judge(
     with off_stdout(), interrupted_as(f"interrupted; {target} is not judged"):
         judgement = hold_judgement(asked, open_screen(stderr=True))
     if folder is None:
-        typer.echo(page(judgement, {}), nl=False)
+        print_text(page(judgement, {}))
     else:
         with off_stdout():
             write(judgement, folder)

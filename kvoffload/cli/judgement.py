@@ -24,7 +24,7 @@ from kvoffload.cli.judging import (
     recognised_version,
 )
 from kvoffload.cli.problems import UsageError
-from kvoffload.cli.traffic import Section, Traffic
+from kvoffload.cli.traffic import Section, Traffic, number_text
 from kvoffload.cli.verdicts import narrate_trial
 from kvoffload.errors import InvalidValueError, TraceError
 from kvoffload.judge.cost_value import SECONDS, CostValue, measure_all
@@ -67,7 +67,7 @@ class Asked:
         if section not in (Section.CONTRACT, Section.COST):
             words += self.traffic.words()
         if section in (None, Section.COST) and self.cost_seconds != SECONDS:
-            words += ["--cost-seconds", f"{self.cost_seconds:g}"]
+            words += ["--cost-seconds", number_text(self.cost_seconds)]
         words += ["--seed", str(self.seed)] if self.seed else []
         wanted = self.sections if section is None else (section,)
         for each in wanted if wanted != tuple(Section) else ():

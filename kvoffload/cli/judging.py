@@ -13,7 +13,7 @@ from attrs import frozen
 from kvoffload.cli.problems import UsageError
 from kvoffload.cpu.manager import CPUOffloadingManager
 from kvoffload.judge import guarded
-from kvoffload.judge.attempts import LostRunError, beforehand
+from kvoffload.judge.attempts import LostRunError, beforehand, same_folder
 from kvoffload.judge.hint_value import Base
 from kvoffload.judge.hints import RequestFuture
 from kvoffload.judge.report import ClauseLine, Contract
@@ -163,9 +163,10 @@ def check(subject: Subject) -> None:
     """Find the subject and build it once. Raises UsageError where that cannot be done."""
     maker: object = None
     try:
-        driver = _driver(subject)
-        maker = driver.target
-        built: object = driver.build(1)
+        with same_folder():
+            driver = _driver(subject)
+            maker = driver.target
+            built: object = driver.build(1)
     except KeyboardInterrupt:
         raise
     except TargetError as error:

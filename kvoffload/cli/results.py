@@ -97,8 +97,13 @@ def open_result(target: str | None) -> ResultFile | None:
 
 def print_json(data: bytes) -> None:
     """Write the results to standard output, which then has nothing else."""
+    print_text(data.decode())
+
+
+def print_text(text: str) -> None:
+    """Write a result to standard output. Raises ReaderLeftError where nobody reads it."""
     try:
-        sys.stdout.write(data.decode())
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         raise ReaderLeftError from None

@@ -3,6 +3,7 @@ say it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from fractions import Fraction
@@ -16,7 +17,7 @@ from kvoffload.cli.problems import UsageError
 from kvoffload.errors import InvalidValueError
 from kvoffload.judge.study import MakeManager, Source, workload_of
 from kvoffload.judge.value import Plan
-from kvoffload.replay.capacity import Capacity, parse_bytes
+from kvoffload.replay.capacity import Capacity, in_short, parse_bytes
 from kvoffload.replay.model import default_chunk_bytes
 from kvoffload.replay.readers import TraceFormat
 from kvoffload.replay.trace import SAMPLE
@@ -25,6 +26,8 @@ CAPACITIES = ("1%", "2%", "5%", "10%", "20%", "50%")
 GPU_TIERS = ("0", "1%")
 WARM_UP = "10%"
 TRAFFIC, RUNS = "Traffic", "Runs"
+# No trace has so many requests that they take more digits.
+_WARM_UP = re.compile(r"([0-9]{1,18}|[0-9]{1,18}(?:\.[0-9]{1,18})?(?=%))(%)?", re.ASCII)
 
 Traces: TypeAlias = Annotated[
     list[Path] | None,
@@ -162,18 +165,23 @@ class Traffic:
             given += ["--gpu-chunks", each]
         given += [] if self.warm_up == WARM_UP else ["--warm-up", self.warm_up]
         if self.prefill_rate is not None and self.transfer_rate is not None:
-            given += ["--prefill-rate", f"{self.prefill_rate:g}"]
-            given += ["--transfer-rate", f"{self.transfer_rate:g}"]
+            given += ["--prefill-rate", number_text(self.prefill_rate)]
+            given += ["--transfer-rate", number_text(self.transfer_rate)]
         return given
 
     def plan(self, source: Source, policies: Mapping[str, MakeManager]) -> Plan:
         """What is run on one of the traces. Raises TraceError or InvalidValueError."""
+        name = str(source.path)
+        if name != name.encode(errors="replace").decode():
+            raise InvalidValueError("trace", name, "named by text, for it is named in a page")
         workload = workload_of(source, 0)
         size = (
             default_chunk_bytes(workload.requests[0].block_tokens)
             if self.chunk_bytes is None
             else parse_bytes("chunk-bytes", self.chunk_bytes)
         )
+        if size < 1:
+            raise InvalidValueError("chunk-bytes", self.chunk_bytes, "at least 1")
 
         working_set = workload.distinct_blocks
 
@@ -192,11 +200,15 @@ class Traffic:
         )
 
 
+def number_text(number: float) -> str:
+    """The number as a command line has it, exactly."""
+    return str(number).removesuffix(".0")
+
+
 def _warm_up(text: str, requests: int) -> int:
     """How many of so many requests warm up. Raises InvalidValueError."""
-    share = text.endswith("%")
-    try:
-        amount = Fraction(text.removesuffix("%")) if share else Fraction(int(text))
-    except (ValueError, ZeroDivisionError) as error:
-        raise InvalidValueError("warm-up", text, "requests, or a share such as 10%") from error
-    return int(amount * requests / 100) if share else int(amount)
+    found = _WARM_UP.fullmatch(text)
+    if found is None:
+        raise InvalidValueError("warm-up", in_short(text), "requests, or a share such as 10%")
+    amount = Fraction(found[1])
+    return int(amount * requests / 100) if found[2] else int(amount)

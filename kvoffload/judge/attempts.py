@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
 from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from attrs import define, frozen
@@ -20,6 +22,8 @@ BEFORE: Final = -1
 """In place of a request's number: while a policy is found and built."""
 NOWHERE: Final = -2
 """In place of a request's number: while nothing runs that is somebody else's."""
+_WORDS: Final = 2_000
+"""So many characters of what an exception says are told."""
 
 
 @frozen
@@ -85,6 +89,17 @@ def beforehand(call: Callable[[], T]) -> T:
         WHEREABOUTS.tell(NOWHERE)
 
 
+@contextmanager
+def same_folder() -> Generator[None]:
+    """Until the block ends the policy may go to another folder; then names of files mean again what
+    they meant."""
+    here = os.getcwd()
+    try:
+        yield
+    finally:
+        os.chdir(here)
+
+
 def attempt(play: Callable[[GiveHints], T], hints: Callable[[int], Hints]) -> T | Failure:
     """What `play` comes to, which asks for the hints of each request when that begins."""
     begun = BEFORE
@@ -96,7 +111,8 @@ def attempt(play: Callable[[GiveHints], T], hints: Callable[[int], Hints]) -> T 
         return None if given is None else dict(given)
 
     try:
-        return play(give)
+        with same_folder():
+            return play(give)
     except KeyboardInterrupt:
         raise
     # A policy may raise anything, and exit; the other runs go on.
@@ -105,9 +121,16 @@ def attempt(play: Callable[[GiveHints], T], hints: Callable[[int], Hints]) -> T 
 
 
 def in_words(error: BaseException) -> str:
-    """An exception by its kind and what it says, in one line; by its kind alone if it cannot."""
+    """An exception by its kind and what it says, in one line; by its kind alone if it cannot.
+
+    What is not printable, as what no encoding has, is escaped, and what is long cut short.
+    """
     try:
         said = " ".join(str(error).split())
     except Exception:
         said = ""
+    said = f"{said[:_WORDS]}..." if len(said) > _WORDS else said
+    said = "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in said
+    )
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from math import inf, isfinite, log
+from math import isfinite, log
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -38,6 +38,8 @@ TOOL_SECONDS: Final = 2.0
 """How long a tool takes, on average."""
 
 _SPREAD: Final = 0.7
+_LONGEST_S: Final = 1e8
+"""Some years: arrivals are still told to the millisecond."""
 
 
 def _within(low: float, high: float) -> Validator:
@@ -69,8 +71,8 @@ class Traffic:
     tool_tokens: int = field(default=400, validator=int_at_least(0))
     user_tokens: float = field(default=400.0, validator=_within(1, 1e6))
     answer_tokens: float = field(default=300.0, validator=_within(1, 1e6))
-    session_gap: float = field(default=5.0, validator=_within(0, inf))
-    think_time: float = field(default=60.0, validator=_within(0, inf))
+    session_gap: float = field(default=5.0, validator=_within(0, _LONGEST_S))
+    think_time: float = field(default=60.0, validator=_within(0, _LONGEST_S))
 
 
 @frozen

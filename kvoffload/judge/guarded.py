@@ -60,9 +60,9 @@ class GuardedExecutor(Executor):
     """Carries out runs in so many processes, each started anew and when it is first needed.
 
     A run whose policy is `request_s` seconds in one request, or ends its process, raises
-    LostRunError; if the process ended elsewhere, BrokenExecutor. Runs and results are picklable,
-    and the rules for a main module that starts processes hold. Left by an exception, it ends all
-    processes at once. Raises InvalidValueError for a time that is not positive.
+    LostRunError; if the process ended in a run of no policy, BrokenExecutor. Runs and results are
+    picklable, and the rules for a main module that starts processes hold. Left by an exception, it
+    ends all processes at once. Raises InvalidValueError for a time that is not positive.
     """
 
     def __init__(self, processes: int, request_s: float = REQUEST_S) -> None:
@@ -102,12 +102,18 @@ class GuardedExecutor(Executor):
 
     def _carry_out(self, run: Callable[[], T]) -> T:
         child: _Child | None = getattr(self._of_thread, "child", None)
-        if child is None or child.is_over:
-            with self._starting:
-                if self._ended:
-                    raise BrokenExecutor("the processes have been ended")
-                child = self._of_thread.child = _Child(self._request_s)
-                self._children.append(child)
+        if child is not None and not child.is_over:
+            try:
+                return child.carry_out(run)
+            except BrokenExecutor:
+                if child.hung or not child.is_over:
+                    raise
+                # What another policy left there may have ended it: a new one shows who does.
+        with self._starting:
+            if self._ended:
+                raise BrokenExecutor("the processes have been ended")
+            child = self._of_thread.child = _Child(self._request_s)
+            self._children.append(child)
         return child.carry_out(run)
 
 
@@ -117,6 +123,7 @@ class _Child:
     def __init__(self, request_s: float) -> None:
         self._request_s = request_s
         self.is_over = False
+        self.hung = False
         context = get_context("spawn")
         self._place: _Place = context.RawArray(c_longlong, [0, NOWHERE, BEFORE])
         self._channel, theirs = context.Pipe()
@@ -132,6 +139,7 @@ class _Child:
         except Exception as error:
             expected = f"picklable, for a process of its own ({error})"
             raise InvalidValueError("run", run, expected) from error
+        told = self._place[0]
         try:
             self._channel.send_bytes(packed)
             self._wait()
@@ -140,7 +148,8 @@ class _Child:
             self._process.join(_LAST_S)
             status = self._process.exitcode
             self.end()
-            raise self._lost(f"ended its process, {_in_words(status)}") from None
+            what = f"ended its process, {_in_words(status)}"
+            raise self._lost(what, of_policy=self._place[0] != told) from None
         if isinstance(answer, _Raised):
             raise answer.error
         # It came out of this very run.
@@ -163,12 +172,14 @@ class _Child:
                 looks += 1
             longer = BEGINNING if self._place[1] == BEFORE else 1
             if looks >= LOOKS * longer:
+                self.hung = True
                 self.end()
-                raise self._lost(f"did not return within {longer * self._request_s:g} s")
+                what = f"did not return within {longer * self._request_s:g} s"
+                raise self._lost(what, of_policy=True)
 
-    def _lost(self, what: str) -> BrokenExecutor:
+    def _lost(self, what: str, *, of_policy: bool) -> BrokenExecutor:
         request = self._place[1]
-        if request == NOWHERE:
+        if not of_policy:
             return BrokenExecutor(f"a run {what}, in nothing of the policy's")
         return LostRunError(Failure(what, request))
 

@@ -32,6 +32,9 @@ such as a system prompt, and no turn of a conversation."""
 
 NOBODY = -1
 
+_LAST_TURN = 2**31
+"""Turns beyond are told as this one."""
+
 
 @frozen(eq=False)
 class Sessions:
@@ -64,7 +67,8 @@ class Sessions:
             first = before == NOBODY
             session.append(number if first else session[before])
             said = request.chat.turn if told and request.chat is not None else 1
-            turn.append(max(said, 1) if first or told else turn[before] + 1)
+            said = min(max(said, 1), _LAST_TURN)
+            turn.append(said if first or told else turn[before] + 1)
         return cls(
             np.array(previous, np.int64),
             np.array(session, np.int64),

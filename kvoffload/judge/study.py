@@ -15,6 +15,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from attrs import define, field, frozen
 
+from kvoffload.errors import TraceError
 from kvoffload.judge.attempts import Failure, GiveHints, Losable, LostRunError, attempt, beforehand
 from kvoffload.judge.engine import Engine
 from kvoffload.judge.optimum import best_possible
@@ -74,7 +75,13 @@ def workload_of(source: Source, gpu_chunks: int) -> Workload:
 
 @lru_cache(maxsize=4)
 def _workload(source: Source, stamp: _Stamp, gpu_chunks: int) -> Workload:
-    return Workload.of(_requests(source, stamp), gpu_chunks)
+    requests = _requests(source, stamp)
+    if not any(request.blocks for request in requests):
+        raise TraceError(f"{source.path}: a trace without blocks: there is nothing to judge by")
+    try:
+        return Workload.of(requests, gpu_chunks)
+    except TraceError as error:
+        raise TraceError(f"{source.path}: {error}") from error
 
 
 @lru_cache(maxsize=2)

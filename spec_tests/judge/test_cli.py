@@ -426,6 +426,7 @@ class TestTargets:
         (["lru", *VALUE, "--warm-up", "300", "--trace", "small.jsonl"], "warm-up"),
         (["lru", *VALUE, "--capacity", "some"], "capacity"),
         (["lru", *VALUE, "--prefill-rate", "5"], "go together"),
+        (["lru", *VALUE, "--prefill-rate", "1e-320", "--transfer-rate", "1"], "--prefill-rate"),
         (["lru", *VALUE, "--arg", "a=1,2"], "one value each"),
         (["lru", *VALUE, "--scheduler", "tcp://127.0.0.1:1"], "--jobs or --scheduler"),
         (["lru", *VALUE, "--out", "small.jsonl"], "--out small.jsonl"),

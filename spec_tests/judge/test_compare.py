@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -33,6 +34,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Drawing takes longer than all else.
     monkeypatch.setattr("kvoffload.cli.folder.find_spec", find_nothing)
     write_trace(tmp_path / "small.jsonl")
+    blank = {"timestamp": 0, "input_length": 0, "output_length": 1, "hash_ids": []}
+    (tmp_path / "blank.jsonl").write_text(json.dumps(blank) + "\n")
+    write_trace(tmp_path / "\udcff.jsonl")
     (tmp_path / "mine.py").write_text(TIRES)
     return tmp_path
 
@@ -92,6 +96,11 @@ def test_a_policy_that_raises_is_told_of(here: Path, capsys: pytest.CaptureFixtu
         (["none"], "not registered"),
         (["mine.py:None"], "no None"),
         (["--trace", "none.jsonl"], "No such file"),
+        (["lru", "--warm-up", "1e99999999%"], "warm-up"),
+        (["lru", "--warm-up", "0.5"], "warm-up"),
+        (["lru", "--chunk-bytes", "0", "--capacity", "8GiB"], "chunk-bytes must be at least 1"),
+        (["lru", "--trace", "\udcff.jsonl"], "trace must be named by text"),
+        (["lru", "--trace", "blank.jsonl"], "blank.jsonl: a trace without blocks"),
         (["--jobs", "2", "--scheduler", "tcp://127.0.0.1:1"], "not both"),
     ],
 )
@@ -102,6 +111,14 @@ def test_what_cannot_be_compared(
     _, error = capsys.readouterr()
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_without_a_standard_output(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    assert run(["compare", "lru", *OPTIONS]) == 2
+    assert "standard output is closed" in capsys.readouterr().err
 
 
 def test_its_pictures_have_a_line_for_each_policy() -> None:

@@ -142,7 +142,7 @@ def test_sessions_can_be_inferred_from_what_it_writes() -> None:
         ("turns", lambda: Traffic(turns=float("nan"))),
         ("branching", lambda: Traffic(branching=1.0)),
         ("tools", lambda: Traffic(tools=-1)),
-        ("think_time", lambda: Traffic(think_time=float("inf"))),
+        ("think_time", lambda: Traffic(think_time=1e300)),
         ("turns", lambda: Rotation(sessions=1, turns=0)),
     ],
 )

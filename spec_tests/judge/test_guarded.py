@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
@@ -20,6 +21,7 @@ from kvoffload.judge.attempts import (
     WHEREABOUTS,
     Failure,
     LostRunError,
+    attempt,
     beforehand,
 )
 from kvoffload.judge.guarded import BEGINNING, GuardedExecutor
@@ -70,6 +72,23 @@ def take_long() -> int:
     return os.getpid()
 
 
+def entered_and_left() -> NoReturn:
+    """A policy that spoils its process, which shows when it is in none of its calls."""
+    in_request(7, lambda: 0)
+    os._exit(3)
+
+
+def spoil() -> None:
+    """What a policy may leave behind: something that ends the process later."""
+    threading.Timer(0.05, os._exit, [3]).start()
+
+
+def slowly(result: int) -> int:
+    """Work that takes longer than the process has where something was left in it."""
+    time.sleep(0.15)
+    return result
+
+
 def test_runs_in_processes() -> None:
     with GuardedExecutor(1, PATIENCE_S) as executor:
 
@@ -90,10 +109,12 @@ def test_runs_in_processes() -> None:
         assert lost(partial(in_request, 4, interrupt)) == Failure("KeyboardInterrupt", 4)
         assert executor.submit(take_long).result() == process
 
-        end = partial(os._exit, 3)
-        assert lost(partial(in_request, 5, end)) == Failure("ended its process, with status 3", 5)
+        # A run is not lost for what another one left in the process.
+        executor.submit(spoil).result()
+        assert executor.submit(slowly, 5).result() == 5
+        assert lost(entered_and_left) == Failure("ended its process, with status 3", NOWHERE)
         with pytest.raises(BrokenExecutor, match="status 3, in nothing of the policy's"):
-            executor.submit(end).result()
+            executor.submit(partial(os._exit, 3)).result()
         never = f"did not return within {BEGINNING * PATIENCE_S:g} s"
         assert lost(partial(beforehand, go_on)) == Failure(never, BEFORE)
         # What goes on when the block is left by an exception is ended.
@@ -105,6 +126,20 @@ def test_runs_in_processes() -> None:
             started[0].result()
     with pytest.raises(InvalidValueError, match="request_s"):
         GuardedExecutor(1, 0.0)
+
+
+def test_what_a_policy_raises_is_told_in_printable_words() -> None:
+    folder = os.getcwd()
+
+    def play(_: object) -> None:
+        os.chdir("/")
+        raise RuntimeError("\udc80 \x1b[31m \0" + "x" * 1_000_000)
+
+    found = attempt(play, lambda request: None)
+    assert found is not None
+    assert found.what.startswith(r"RuntimeError: \udc80 \x1b[31m \x00xxx")
+    assert len(found.what) < 3_000
+    assert os.getcwd() == folder
 
 
 def test_a_cluster_that_gives_a_run_up() -> None:

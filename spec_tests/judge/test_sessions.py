@@ -285,6 +285,7 @@ def test_chats_say_it_themselves() -> None:
     assert list(found.previous) == [-1, -1, 0, 0, 1]
     assert list(found.session) == [0, 1, 0, 0, 1]
     assert list(found.turn) == [1, 3, 2, 2, 4]
+    assert Sessions.of([ask(1, None, 10**30)]).turn[0] > 4
     # Where one says nothing, all are inferred.
     assert not Sessions.of([*asked, TraceRequest(0.0, [2])]).told
 
