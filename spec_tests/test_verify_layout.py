@@ -17,6 +17,8 @@ from stateful_models.trial.verdicts import (
     Reached,
     Report,
     Verdict,
+    decode,
+    encode,
 )
 
 LONG = "m.py:ANameThatIsLongerThanWhatATableOfEightyColumnsHasRoomFor"
@@ -82,6 +84,12 @@ def test_no_figure_goes_where_there_is_little_room(capsys: Output) -> None:
     assert all(len(line) <= 80 for line in text.splitlines())
     folded = "".join(line.split()[0] for line in text.splitlines() if line.strip())
     assert LONG.partition(":")[2] in folded
+
+
+def test_words_that_no_encoding_has_are_escaped_in_a_report() -> None:
+    one = report(clause("POL-7", Verdict.BROKEN, reason="raised \udc80", also=("and \ud800",)))
+    (told,) = decode(encode(one)).clauses
+    assert (told.reason, told.also) == (r"raised \udc80", (r"and \ud800",))
 
 
 def test_what_is_held_is_named(capsys: Output) -> None:

@@ -42,6 +42,9 @@ class RequestAccess:
     def see(self, keys: Iterable[OffloadKey]) -> None:
         """The request sees these: found, or missed by it before."""
         seen = self.seen
+        if not seen:
+            self.seen = dict.fromkeys(keys)
+            return
         for key in keys:
             seen[key] = None
 

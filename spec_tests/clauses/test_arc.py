@@ -381,6 +381,16 @@ def test_chunks_that_were_passed_while_pinned_count_still() -> None:
 
 
 @pytest.mark.clause("ARC-3")
+def test_whatever_stays_among_the_oldest_is_passed() -> None:
+    arc = ARC()
+    arc.store([A, B, C, D, E, F, G, H])
+    arc.pin([A, B, E])
+    assert arc.evict(3, [D, G]) == [C, F, H]
+    arc.unpin([B, E])
+    assert arc.evict(4, ()) == [B, D, E, G]
+
+
+@pytest.mark.clause("ARC-3")
 def test_the_other_list_serves_when_the_first_has_no_candidate() -> None:
     arc = ARC()
     arc.store_frequent(A, B)

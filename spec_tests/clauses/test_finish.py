@@ -111,6 +111,22 @@ def test_groups_come_ascending() -> None:
 
 
 @pytest.mark.clause("FIN-1")
+def test_keys_of_one_offer_and_of_other_requests_are_told_by_group_too() -> None:
+    manager, policy = recorded(8)
+    in_1, in_2 = key("a", 1), key("a", 2)
+    context = request()
+    put(manager, [in_2, A, in_1], context)
+    manager.on_request_finished(context)
+    reader = request("reader")
+    pin(manager, [in_2, A], reader)
+    manager.on_request_finished(reader)
+    assert [finish.groups for finish in policy.finishes] == [
+        [(A,), (in_1,), (in_2,)],
+        [(A,), (in_2,)],
+    ]
+
+
+@pytest.mark.clause("FIN-1")
 def test_a_group_comes_by_position_when_all_of_it_have_one() -> None:
     assert groups_of([C, A, B], positioned({A: 16, B: 32, C: 48})) == [(A, B, C)]
 

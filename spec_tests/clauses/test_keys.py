@@ -1,6 +1,7 @@
 """KEY-1 and KEY-2: how a key is made, taken apart, and refused."""
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 
@@ -101,6 +102,22 @@ def test_every_call_validates_all_keys_before_anything_changes(call: str, at: in
     assert isinstance(caught.value, (KVOffloadError, ValueError))
     assert books(manager) == before
     assert len(policy.calls) == told
+
+
+@pytest.mark.clause("KEY-2")
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("other", ["a text", memoryview(A)])
+def test_every_call_refuses_what_is_not_bytes(call: str, other: object) -> None:
+    """A view of the bytes of a key is equal to it, and no key all the same."""
+    manager = CPUOffloadingManager(4)
+    context = request()
+    put(manager, [A, B])
+    pin(manager, [A, B], context)
+    before = books(manager)
+    # The types forbid it; callers without types do it.
+    with pytest.raises(InvalidKeyError):
+        CALLS[call](manager, [B, cast("OffloadKey", other)], context)
+    assert books(manager) == before
 
 
 @pytest.mark.clause("KEY-2")

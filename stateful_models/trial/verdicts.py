@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from attrs import field, fields, frozen
 
+from stateful_models.loading import printable
 from stateful_models.trial.portability import Portability
 
 CONTRACT: Final = "1"
@@ -180,8 +181,26 @@ def _clause(clause: ClauseVerdict) -> dict[str, object]:
 
 
 def encode(report: Report) -> bytes:
-    """A report as one line, for `decode`."""
-    return msgspec.json.encode(report)
+    """A report as one line, for `decode`. Characters that no encoding has are escaped."""
+    try:
+        return msgspec.json.encode(report)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_escaped(msgspec.to_builtins(report)))
+
+
+def _escaped(value: object) -> object:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        items: dict[str, object] = value
+        return {name: _escaped(each) for name, each in items.items()}
+    if isinstance(value, list):
+        listed: list[object] = value
+        return [_escaped(each) for each in listed]
+    if isinstance(value, tuple):
+        row: tuple[object, ...] = value
+        return [_escaped(each) for each in row]
+    return value
 
 
 def encode_all(reports: Iterable[Report]) -> bytes:
