@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan
 from typing import cast
 
@@ -21,6 +21,13 @@ from stateful_models.drivers import Driver
 from stateful_models.engines.base import Breach, PolicyTrial
 from stateful_models.engines.hints import HostileHints, hostile_hints, hostile_values, visit
 from stateful_models.hosts import PROTOCOLS, HostProtocol
+from stateful_models.invariants import Finding, Invariant, PolicyBooks
+from stateful_models.invariants.policies import PolicyContract
+from stateful_models.steps import Step
+from stateful_models.trial.policies import try_policy
+from stateful_models.trial.reports import OwnPromise
+from stateful_models.trial.request import Request, Task
+from stateful_models.trial.verdicts import Verdict
 
 
 class Prioritised(Fifo):
@@ -259,3 +266,55 @@ def test_a_visit_meets_every_call() -> None:
     # In the end everything that was there has gone.
     assert run.victims[-1] is not None
     assert len(run.victims[-1]) == 3
+
+
+class WholeNumbers(Invariant[PolicyBooks]):
+    """Priorities are whole numbers."""
+
+    clauses = ("OWN-1",)
+    concerns = (op.NewRequest,)
+
+    @override
+    def judge(self, step: Step, books: PolicyBooks) -> Iterator[Finding]:
+        assert isinstance(step.operation, op.NewRequest)
+        if type((step.operation.hints or {}).get("priority", 0)) is not int:
+            yield Finding(self.clauses[0], "another")
+
+
+class UnderOurs(WholeNumbers):
+    """Priorities are whole numbers."""
+
+    clauses = ("POL-2",)
+
+
+@pytest.mark.parametrize("own", [WholeNumbers, UnderOurs])
+def test_what_an_author_asks_is_asked_under_hostile_hints(own: type[WholeNumbers]) -> None:
+    (clause,) = own.clauses
+    report = try_policy(
+        PriorityDriver(Prioritised),
+        [HostileHints()],
+        Request(task=Task.POLICY, target="tiny.py:Prioritised", only=(clause,)),
+        make_invariants=lambda capacity: [PolicyContract(), own()],
+        now=lambda: 0.0,
+        own=[OwnPromise(own.__name__, (clause,), "")],
+    )
+    (verdict,) = report.clauses
+    assert (verdict.id, verdict.verdict, verdict.convicts) == (clause, Verdict.BROKEN, True)
+    assert (verdict.engine, verdict.invariant) == ("hostile hints", own.__name__)
+    told = (verdict.kind, verdict.source, verdict.sentence)
+    assert told == ("C", own.__name__, "Priorities are whole numbers.")
+    assert sum(line.startswith("   2 ") for line in verdict.program) == 0
+
+
+def test_what_an_author_asks_hides_no_breach_of_the_contract() -> None:
+    trial = trial_of(PriorityDriver(Text))
+    trial.make_invariants = lambda capacity: [PolicyContract(), WholeNumbers()]
+    trial.own = [WholeNumbers.__name__]
+    HostileHints().run(trial)
+    assert trial.breaches.keys() == {("OWN-1", None), ("POL-7", Kind.SAFETY)}
+    assert "could not convert" in trial.breaches["POL-7", Kind.SAFETY].message
+    # Nobody's usual invariants are asked of hostile hints.
+    trial = trial_of(PriorityDriver(Prioritised))
+    trial.make_invariants = lambda capacity: [PolicyContract(), WholeNumbers()]
+    HostileHints().run(trial)
+    assert not trial.breaches

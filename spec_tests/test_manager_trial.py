@@ -353,7 +353,7 @@ def test_settings_are_made_plain() -> None:
     program = trial.breaches["SLOT-1", Kind.SAFETY].program
     assert program is not None
     assert program.settings == ManagerSettings()
-    assert program.operations == (op.PrepareStore("r1", (A,), 1),)
+    assert program.operations == (op.PrepareStore("r1", (A,)),)
 
 
 def test_a_run_ends_when_the_books_no_longer_agree() -> None:

@@ -187,6 +187,15 @@ def test_a_search_ends_with_its_budget_or_its_time() -> None:
         late.attempt(other)
 
 
+def test_a_search_tries_nothing_twice() -> None:
+    tried: list[Program] = []
+    other = Program(2, [op.NewRequest("r1", {"x": [1]})])
+    search = Search(Program(1, []), tried.append, budget=5)
+    assert not search.attempt(other)
+    assert not search.attempt(evolve(other))
+    assert (tried, search.budget) == ([other], 4)
+
+
 def test_what_was_made_short_is_tidied_up() -> None:
     program = Program(
         3, [op.Touch("x", (Q,)), op.Reset(), op.Touch("y", (C,)), op.Touch("z", (Q,))]
@@ -202,3 +211,81 @@ def test_what_was_made_short_is_tidied_up() -> None:
         op.Touch("r2", (B,)),
         op.Touch("r3", (A,)),
     )
+
+
+def shortest(
+    capacity: int, *operations: HostOperation, fails: Callable[[Program], bool]
+) -> Program:
+    """What becomes of a program that fails as often as `fails` says."""
+    program = Program(capacity, operations)
+    assert fails(program)
+    return shrink(program, lambda candidate: candidate if fails(candidate) else None, 300)
+
+
+def test_two_operations_that_go_together_only_are_left_out() -> None:
+    def fails(program: Program) -> bool:
+        once = {op.Touch("r1", (A,)), op.Reset()} <= set(program.operations)
+        return once and program.operations.count(op.TakeEvents()) in (0, 2)
+
+    asked = (op.TakeEvents(), op.Touch("r1", (A,)), op.TakeEvents(), op.Reset())
+    assert shortest(1, *asked, fails=fails).operations == (asked[1], asked[3])
+
+
+def test_an_operation_goes_together_with_room() -> None:
+    def fails(program: Program) -> bool:
+        return program.operations.count(op.GetStats()) == program.capacity
+
+    assert shortest(4, *[op.GetStats()] * 4, fails=fails) == Program(1, [op.GetStats()])
+
+
+def test_one_offer_and_one_end_do_for_two() -> None:
+    def fails(program: Program) -> bool:
+        offered: list[bytes] = []
+        stored: list[bytes] = []
+        for one in program.operations:
+            offered += one.keys if isinstance(one, op.PrepareStore) else ()
+            if isinstance(one, op.CompleteStore):
+                stored += [key for key in one.keys if key in offered]
+        return sorted(offered) == sorted(stored) == [A, B]
+
+    long = (
+        op.PrepareStore("r1", (A,)),
+        op.CompleteStore("r1", (A,)),
+        op.PrepareStore("r1", (B,)),
+        op.CompleteStore("r1", (B,)),
+    )
+    short = (op.PrepareStore("r1", (A, B)), op.CompleteStore("r1", (A, B)))
+    assert shortest(1, *long, fails=fails).operations == short
+
+
+def test_one_request_has_the_hints_of_two() -> None:
+    def fails(program: Program) -> bool:
+        asked = [one for one in program.operations if isinstance(one, op.NewRequest)]
+        named = {one.request for one in asked if "session" in (one.hints or {})}
+        last = {one.request for one in asked if "last" in (one.hints or {})}
+        stored = {one.request for one in program.operations if isinstance(one, op.PrepareStore)}
+        ended = {one.request for one in program.operations if isinstance(one, op.FinishRequest)}
+        return bool(named & stored) and bool(last & named & ended)
+
+    hints = {"session": "s1", "last": True}
+    long = (
+        op.NewRequest("r1", {"session": "s1"}),
+        op.PrepareStore("r1", (A,)),
+        op.FinishRequest("r1"),
+        op.NewRequest("r2", hints),
+        op.FinishRequest("r2"),
+    )
+    short = (op.NewRequest("r1", hints), op.PrepareStore("r1", (A,)), op.FinishRequest("r1"))
+    assert shortest(1, *long, fails=fails).operations == short
+
+
+def test_a_hint_that_all_requests_have_or_none_goes_at_once() -> None:
+    def fails(program: Program) -> bool:
+        asked = [one.hints or {} for one in program.operations if isinstance(one, op.NewRequest)]
+        return [each.get("x") for each in asked] == [1, 2] and (
+            len({tuple(each) for each in asked}) == 1
+        )
+
+    asked = (op.NewRequest("r1", {"x": 1, "y": 3}), op.NewRequest("r2", {"x": 2, "y": 4}))
+    plain = (op.NewRequest("r1", {"x": 1}), op.NewRequest("r2", {"x": 2}))
+    assert shortest(1, *asked, fails=fails).operations == plain

@@ -485,3 +485,4 @@ def test_what_is_wrong_around_a_policy_is_not_its_fault(
     (report,) = reports(trial, capsys, 2)
     assert report["verdict"] == "untried"
     assert problem in str(report["problem"])
+    assert "not asked again" not in str(report["problem"])

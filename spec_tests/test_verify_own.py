@@ -118,7 +118,10 @@ def test_they_can_be_left_out_and_be_known(place: Path, capsys: Output) -> None:
     ("arguments", "words"),
     [
         (["--only", "OWN-1"], "--only OWN-1: no clause is called that"),
-        ([*OWN, "--only", "OWN-3"], "--only OWN-3: no clause is called that"),
+        (
+            [*OWN, "--only", "OWN-3"],
+            "no clause is called that (the invariants given judge OWN-1, OWN-2)",
+        ),
         (["--invariant", "theirs.py:Lost", "--only", "OWN-1"], "theirs.py has no Lost"),
         (["--invariant", "theirs.py:seven", "--only", "X"], "makes no invariant"),
     ],
@@ -140,7 +143,7 @@ def test_they_are_explained(place: Path, capsys: Output) -> None:
     assert run(["explain", "OWN-1", *OWN]) == 0
     text = capsys.readouterr().out
     assert text.startswith("OWN-1\n  No more than `spare` chunks go at once.\n")
-    assert "FewAtOnce" in text
+    assert "the invariant FewAtOnce, in every program of the engines random, hostile hints" in text
     assert run(["explain", *OWN]) == 0
     assert "OWN-2     C No more than" in capsys.readouterr().out
     assert run(["explain", "OWN-9", *OWN]) == 2

@@ -18,3 +18,9 @@ def fitting(glob: str, names: Iterable[str]) -> list[str]:
 
 def _fits(name: str, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def none_fits(own: Iterable[str]) -> str:
+    """What is said of a glob that fits no clause; `own` are what the author's invariants judge."""
+    judged = ", ".join(dict.fromkeys(own))
+    return f"no clause is called that{judged and f' (the invariants given judge {judged})'}"

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from traceback import extract_tb
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from attrs import frozen
 
@@ -25,6 +25,9 @@ from stateful_models.steps import Step
 
 BooksT = TypeVar("BooksT", bound=Books)
 
+NOT_ASKED_AGAIN: Final = "; it was not asked again"
+"""How the message ends about an invariant that raised."""
+_OURS: Final = __name__.partition(".")[0]
 _BYTES_LITERAL = re.compile(r"""b'(?:[^'\\]|\\.)*'|b"(?:[^"\\]|\\.)*\"""")
 
 
@@ -36,10 +39,11 @@ class InvariantFailedError(Exception):
 class Violation:
     """A breach of `clause` at step `number`; `calls` are the last steps up to it, as text.
 
-    `invariant` is the class that found it and `promise` the sentence of what is broken: ours where
-    it is one of ours, else the first line of that class's docstring. `kind` is the class of the
-    demand that is broken, None in a clause that is not ours. Where `raised`, nothing was found: the
-    invariant itself failed, and `clause` is its name. `strayed` is as in a `Finding`.
+    `invariant` is the class that found it and `promise` the sentence of what is broken: the first
+    line of its docstring, but ours in a clause of ours if the class is ours too, or does not list
+    the clause. `kind` is the class of the demand that is broken, None in a clause that is not ours.
+    Where `raised`, nothing was found: the invariant itself failed, and `clause` is its name.
+    `strayed` is as in a `Finding`.
     """
 
     clause: str
@@ -106,13 +110,15 @@ class Judge(Generic[BooksT]):
         name, clause = type(invariant).__name__, finding.clause
         message = keys_in_short(finding.message)
         kind: Kind | None = None
+        promise = (type(invariant).__doc__ or "").strip().partition("\n")[0]
         if clause in CLAUSES:
             part = CLAUSES[clause].part(finding.kind)
-            promise, kind = part.sentence, part.kind
-        else:
-            promise = (type(invariant).__doc__ or "").strip().partition("\n")[0]
-            if clause not in invariant.clauses:
-                message = f"{message} (found by {name}, which does not list {clause})"
+            kind = part.kind
+            ours = type(invariant).__module__.partition(".")[0] == _OURS
+            if ours or clause not in invariant.clauses or not promise:
+                promise = part.sentence
+        elif clause not in invariant.clauses:
+            message = f"{message} (found by {name}, which does not list {clause})"
         return Violation(
             clause,
             message,
@@ -131,7 +137,7 @@ class Judge(Generic[BooksT]):
         last = extract_tb(error.__traceback__)[-1]
         message = (
             f"raised {type(error).__name__}: {keys_in_short(words_of(error))} in {name}.judge "
-            f"({Path(last.filename).name}:{last.lineno}); it was not asked again"
+            f"({Path(last.filename).name}:{last.lineno}){NOT_ASKED_AGAIN}"
         )
         return Violation(name, message, step.number, self._calls(), name, raised=True)
 

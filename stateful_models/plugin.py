@@ -274,7 +274,7 @@ class OwnClauses:
     def check_globs(self, request: Request) -> None:
         """Raise pytest.UsageError for a glob that fits no clause, ours or the author's own."""
         from stateful_models.contract import CLAUSES
-        from stateful_models.globs import fitting
+        from stateful_models.globs import fitting, none_fits
         from stateful_models.loading import TargetError
         from stateful_models.trial.scope import CLAIMS
 
@@ -287,9 +287,7 @@ class OwnClauses:
                 except TargetError as error:
                     raise pytest.UsageError(f"--kvoffload-invariant: {error}") from error
                 if not fitting(glob, own):
-                    raise pytest.UsageError(
-                        f"--kvoffload-{option} {glob}: no clause is called that"
-                    )
+                    raise pytest.UsageError(f"--kvoffload-{option} {glob}: {none_fits(own)}")
 
 
 def _targets(config: pytest.Config) -> list[tuple[str, str]]:

@@ -25,11 +25,11 @@ class ClauseNames:
 
     def check_globs(self, option: str, globs: Iterable[str]) -> None:
         """Raise UsageError for one that names no clause: what is judged would not be as meant."""
-        from stateful_models.globs import fitting
+        from stateful_models.globs import fitting, none_fits
 
         for glob in globs:
             if not fitting(glob, self._ours) and not fitting(glob, self._own):
-                raise UsageError(f"{option} {glob}: no clause is called that")
+                raise UsageError(f"{option} {glob}: {none_fits(self._own)}")
 
     @cached_property
     def _ours(self) -> tuple[str, ...]:

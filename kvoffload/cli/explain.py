@@ -84,6 +84,8 @@ def _own(invariants: Sequence[str]) -> Sequence[OwnClause]:
 
 
 def _show_own(screen: Console, clause: OwnClause) -> None:
+    from stateful_models.engines.scopes import engines_of_own
+
     screen.print(Text(clause.id, style="bold"))
     kind = Kind.CLAIM
     for line in (
@@ -91,7 +93,7 @@ def _show_own(screen: Console, clause: OwnClause) -> None:
         f"    {kind.value}: {KIND_TEXTS[kind]}",
         f"    source {clause.kind}: {clause.invariant}",
         f"    convicts under: {', '.join(profile.value for profile in Profile)}",
-        f"  judged by: the invariant {clause.kind}, in every program that is played",
+        f"  judged by: the invariant {clause.kind}, in every program of {engines_of_own()}",
     ):
         screen.print(Text(line), soft_wrap=True)
 

@@ -338,6 +338,7 @@ def judge_logs(paths: Sequence[Path], *, profile: ProfileName, invariants: Seque
     """Judge recorded calls, and say what they break. Raises typer.Exit with 1 if that convicts."""
     from stateful_models.contract import Profile
     from stateful_models.invariants import Invariant
+    from stateful_models.judge import NOT_ASKED_AGAIN
     from stateful_models.logs import LogError, judge_log
 
     screen = open_screen(stderr=False)
@@ -353,7 +354,8 @@ def judge_logs(paths: Sequence[Path], *, profile: ProfileName, invariants: Seque
             raise UsageError(f"--log {path}: {error}") from error
         failed = [found.message for found in report.violations if found.raised]
         if failed:
-            raise UsageError(f"--log {path}: an invariant failed: {failed[0]}")
+            told = failed[0].removesuffix(NOT_ASKED_AGAIN)
+            raise UsageError(f"--log {path}: an invariant failed: {told}")
         screen.print(Text(str(report)), soft_wrap=True)
         convicted = convicted or bool(report.convictions)
     if convicted:

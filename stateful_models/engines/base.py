@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -27,7 +27,7 @@ from stateful_models.engines.runs import (
 )
 from stateful_models.engines.shrinking import shrink
 from stateful_models.invariants.orders import reached_by
-from stateful_models.judge import InvariantFailedError, Violation
+from stateful_models.judge import NOT_ASKED_AGAIN, InvariantFailedError, Violation
 from stateful_models.levels import QUICK, Level
 from stateful_models.programs import Program
 from stateful_models.reach import Reach
@@ -205,15 +205,19 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
             self.breaches[demand] = self._shortest(breach, breach.program, recheck)
         return True
 
-    def judged(self, run: RunT, engine: str) -> bool:
-        """Report what the invariants found in a run; whether they found anything."""
-        for violation in run.violations:
+    def judged(self, run: RunT, engine: str, by: Collection[str] | None = None) -> bool:
+        """Report what the invariants found in a run; whether they found anything.
+
+        With `by` only those of these classes, and only what nothing was found against before.
+        """
+        violations = [found for found in run.violations if by is None or found.invariant in by]
+        for violation in violations:
             demand = (violation.clause, violation.kind)
             if violation.raised:
-                raise InvariantFailedError(violation.message)
+                raise InvariantFailedError(violation.message.removesuffix(NOT_ASKED_AGAIN))
             end = place_of(violation, run.played) + 1
             kept = self.breaches.get(demand)
-            if kept is not None and not self._is_plainer(demand, end):
+            if kept is not None and (by is not None or not self._is_plainer(demand, end)):
                 continue
             program = run.program
 
@@ -222,7 +226,8 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
             ) -> Breach | None:
                 again = self.run(shorter)
                 for found in again.violations:
-                    if (found.clause, found.kind) == demand:
+                    wanted = by is None or found.invariant in by
+                    if wanted and (found.clause, found.kind) == demand:
                         return Breach(
                             found.clause,
                             found.kind,
@@ -248,7 +253,7 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
             else:
                 self._shortened[demand] = 0
                 self.found(first, recheck)
-        return bool(run.violations)
+        return bool(violations)
 
     def _is_plainer(self, demand: Demand, length: int) -> bool:
         """Whether a program that is so long shows a breach better than the one that is kept."""
@@ -331,13 +336,19 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
 
 @define
 class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
-    """One policy on trial, which is held to its `capabilities`."""
+    """One policy on trial, which is held to its `capabilities`.
+
+    `own` are the classes of the author's own among its invariants, by their names.
+    """
 
     capabilities: Capabilities = field(default=NONE, kw_only=True)
+    own: Collection[str] = field(default=(), kw_only=True)
     _strays: int = field(default=0, init=False)
 
     @override
-    def judged(self, run: PolicyRun[P], engine: str) -> bool:
+    def judged(self, run: PolicyRun[P], engine: str, by: Collection[str] | None = None) -> bool:
+        if by is not None:
+            return super().judged(run, engine, by)
         self.tried.update(reached_by(run.judge.invariants))
         if run.strayed is not None:
             if self._strays >= MAX_STRAYS:
@@ -378,6 +389,19 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
             self.driver,
             program,
             self.make_invariants,
+            surroundings=self.surroundings,
+            reach=self.reach,
+        )
+
+    def run_by_contract(self, program: Program) -> PolicyRun[P]:
+        """The same, judged by none of the author's own invariants."""
+        self.count()
+        return run_program(
+            self.driver,
+            program,
+            lambda capacity: [
+                one for one in self.make_invariants(capacity) if type(one).__name__ not in self.own
+            ],
             surroundings=self.surroundings,
             reach=self.reach,
         )

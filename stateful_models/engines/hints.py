@@ -13,9 +13,9 @@ from kvoffload import CachePolicy
 from stateful_models import operations as op
 from stateful_models.contract import CLAUSES, Kind
 from stateful_models.drivers import COMMON_HINTS
-from stateful_models.engines.base import Breach, Demand, Engine, PolicyTrial
+from stateful_models.engines.base import MAX_HANGING, Breach, Demand, Engine, PolicyTrial
 from stateful_models.engines.drawing import Hints
-from stateful_models.engines.runs import ComparedRun
+from stateful_models.engines.runs import ComparedRun, PolicyRun
 from stateful_models.engines.samples import drawn_programs, example_hints
 from stateful_models.programs import HostOperation, Program, keys
 
@@ -24,6 +24,8 @@ P = TypeVar("P", bound=CachePolicy)
 MAX_NAMES: Final = 16
 """As many names of hints are tried: those of the examples first, then those asked for."""
 HOSTILE_REQUEST: Final = "hostile"
+MOST_HANGING: Final = MAX_HANGING - 1
+"""So many calls that hang end it, so that the engines behind it are not given up for them."""
 _GRAVE: Final = (Kind.SAFETY, Kind.HOST, Kind.LIVENESS)
 
 
@@ -79,11 +81,13 @@ class HostileHints(Engine):
     """Requests with hostile hints among others with the author's, each on short programs.
 
     `names` gives the names of hints that the policy was seen to ask for. Whatever goes wrong then,
-    and would not with the hints that the driver says to be usual, is a breach of POL-7.
+    and would not with the hints that the driver says to be usual, is a breach of POL-7. Invariants
+    of the author's own are asked as well, and find what they find.
     """
 
     name: ClassVar[str] = "hostile hints"
     clauses: ClassVar[tuple[str, ...]] = ("POL-7",)
+    judges_all: ClassVar[bool] = True
 
     def __init__(
         self, names: Callable[[], Collection[str]] = tuple, durations: tuple[float, ...] = ()
@@ -99,12 +103,25 @@ class HostileHints(Engine):
         # What is made short later is in the trial's breaches by then.
         self._known = frozenset(trial.breaches)
         programs = list(self._programs(trial, usual))
-        for program in self.paced(trial, programs):
+        convicted = False
+        for number, program in enumerate(self.paced(trial, programs), 1):
             trial.reach.note("hostile hints")
             trial.tried.add("POL-7")
-            breach = self._broken_by(trial, program, usual)
+            run = trial.run(program)
+            if trial.judged(run, self.name, trial.own):
+                # Where one of them objects a run is over, and shows no more.
+                run = trial.run_by_contract(program)
+            breach = None if convicted else self._broken_by(trial, program, usual, run)
             if breach is not None:
                 trial.found(breach, lambda shorter: self._broken_by(trial, shorter, usual))
+                if not trial.own:
+                    return
+                convicted = True
+            if convicted and trial.hung >= MOST_HANGING:
+                trial.note(
+                    f"{self.name}: ended after {number} of {len(programs)} programs, for calls did "
+                    "not return"
+                )
                 return
 
     def _programs(self, trial: PolicyTrial[P], usual: list[Hints]) -> Iterator[Program]:
@@ -123,9 +140,13 @@ class HostileHints(Engine):
             )
 
     def _broken_by(
-        self, trial: PolicyTrial[P], program: Program, usual: list[Hints]
+        self,
+        trial: PolicyTrial[P],
+        program: Program,
+        usual: list[Hints],
+        run: PolicyRun[P] | None = None,
     ) -> Breach | None:
-        run = trial.run(program)
+        run = trial.run_by_contract(program) if run is None else run
         # What an author or a claim asks for is asked of usual hints.
         first = next((found for found in run.violations if found.kind in _GRAVE), None)
         if first is None:
@@ -148,7 +169,7 @@ class HostileHints(Engine):
             )
             if harmless == program:
                 return None
-            harmless_run = trial.run(harmless)
+            harmless_run = trial.run_by_contract(harmless)
             if any((other.clause, other.kind) == demand for other in harmless_run.violations):
                 return None
         return Breach(

@@ -41,6 +41,17 @@ def checks_by_clause() -> Mapping[str, tuple[str, ...]]:
     return {clause: tuple(names) for clause, names in checks.items()}
 
 
+def engines_of_own() -> str:
+    """In words the engines whose runs an author's own invariants judge."""
+    if find_spec("hypothesis") is None:
+        return "a trial"
+    from stateful_models.engines.suites import manager_engines, policy_engines
+
+    engines = (policy_engines(), manager_engines())
+    policies, managers = (", ".join(e.name for e in some if e.judges_all) for some in engines)
+    return f"the engines {policies}; of managers {managers}"
+
+
 def judged_by(clause: str) -> str:
     """In words what judges the clause, or why nothing does."""
     names = checks_by_clause().get(clause)

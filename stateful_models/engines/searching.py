@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from attrs import define
+from attrs import define, field
 
 from stateful_models.programs import Program
 
@@ -25,14 +25,21 @@ class Search:
     still_fails: StillFails
     budget: int
     expired: Callable[[], bool] = lambda: False
+    # As text, for hints have no hash.
+    _tried: set[str] = field(factory=set[str], init=False)
 
     def attempt(self, candidate: Program) -> bool:
-        """Whether another program fails too, which then is the best. Raises OutOfBudgetError."""
-        if candidate == self.best:
+        """Whether another program fails too, which then is the best. Raises OutOfBudgetError.
+
+        What was tried before is not tried again.
+        """
+        text = repr(candidate)
+        if candidate == self.best or text in self._tried:
             return False
         if self.budget <= 0 or self.expired():
             raise OutOfBudgetError
         self.budget -= 1
+        self._tried.add(text)
         failing = self.still_fails(candidate)
         if failing is None:
             return False

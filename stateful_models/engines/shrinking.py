@@ -6,8 +6,9 @@ A. Zeller and R. Hildebrandt, "Simplifying and Isolating Failure-Inducing Input"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, combinations
+from typing import Final
 
 from attrs import evolve
 
@@ -15,7 +16,21 @@ from kvoffload import OffloadKey
 from stateful_models import operations as op
 from stateful_models.engines.searching import OutOfBudgetError, Search, StillFails
 from stateful_models.engines.tidying import tidied
-from stateful_models.programs import HostOperation, Program, keys_of, with_places
+from stateful_models.programs import (
+    HostOperation,
+    Program,
+    keys_of,
+    request_of,
+    with_places,
+    with_request,
+)
+
+SHORT: Final = 12
+"""Of a program of so many operations any two are left out at once."""
+_ENDS: Final[Mapping[type[op.OfKeys], type[op.OfKeys]]] = {
+    op.PrepareLoad: op.CompleteLoad,
+    op.PrepareStore: op.CompleteStore,
+}
 
 
 def shrink(
@@ -41,7 +56,8 @@ def shrink(
             while any(map(search.attempt, chain(plainer(search.best), _plainer(search.best)))):
                 pass
             _fewer_keys(search)
-            if search.best == before:
+            # Where no small step is left, a larger one is the start of the next round.
+            if search.best == before and not any(map(search.attempt, _leaps(search.best))):
                 break
     except OutOfBudgetError:
         pass
@@ -71,6 +87,7 @@ def _plainer(program: Program) -> Iterator[Program]:
                 yield program.replaced(place, operation)
     if program.watchful:
         yield evolve(program, watchful=False)
+    yield from _without_hints(program)
     for capacity in range(1, program.capacity):
         yield evolve(program, capacity=capacity)
     # What only fills the cache goes together with the room that it takes.
@@ -82,6 +99,110 @@ def _plainer(program: Program) -> Iterator[Program]:
     for place, operation in enumerate(program.operations):
         for simpler in _simpler(operation):
             yield program.replaced(place, simpler)
+
+
+def _without_hints(program: Program) -> Iterator[Program]:
+    """Without any hints, or without one name of theirs, wherever it stands."""
+    hinted = [one.hints or {} for one in program.operations if isinstance(one, op.NewRequest)]
+    yield program.with_operations(map(_hintless, program.operations))
+    for name in dict.fromkeys(name for hints in hinted for name in hints):
+        yield program.with_operations(_hintless(one, name) for one in program.operations)
+
+
+def _hintless(operation: HostOperation, name: str | None = None) -> HostOperation:
+    """The operation without this hint, or without any."""
+    match operation:
+        case op.NewRequest(_, hints) if hints is not None and (name is None or name in hints):
+            left = {other: hints[other] for other in hints if name not in (None, other)}
+            return evolve(operation, hints=left or None)
+        case _:
+            return operation
+
+
+def _leaps(program: Program) -> Iterator[Program]:
+    """What is shorter by two changes at once, neither of which will do alone."""
+    requests = [one for one in map(request_of, program.operations) if one is not None]
+    for earlier, later in combinations(dict.fromkeys(requests), 2):
+        yield from _merged(program, earlier, later)
+    for first, second in combinations(range(len(program)), 2):
+        yield from _joined(program, first, second)
+    # By its last operation it fails.
+    places = range(len(program) - 1)
+    if program.capacity > 1:
+        for place in places:
+            yield evolve(_without_places(program, place), capacity=program.capacity - 1)
+    if len(program) <= SHORT:
+        for pair in combinations(places, 2):
+            yield _without_places(program, *pair)
+
+
+def _merged(program: Program, earlier: op.RequestId, later: op.RequestId) -> Iterator[Program]:
+    """One request does what two did, with the hints of the later or else of the earlier one.
+
+    It is announced before all that it does, and ends once: what one of them did after that is done
+    by a request that nobody announced. What others do between is left there, or else comes after.
+    """
+    own = [request_of(one) in (earlier, later) for one in program.operations]
+    begin = own.index(True)
+    ends = [
+        place
+        for place, one in enumerate(program.operations)
+        if own[place] and isinstance(one, op.FinishRequest)
+    ]
+    last = ends[-1] if ends else len(program) - 1
+    announced: list[op.NewRequest] = []
+    left: list[HostOperation] = []
+    merged: list[HostOperation] = []
+    between: list[HostOperation] = []
+    for place, one in enumerate(program.operations):
+        if not own[place]:
+            left.append(one)
+            between += [one] * (begin < place)
+        elif isinstance(one, op.NewRequest):
+            announced.append(evolve(one, request=earlier))
+        elif place > last:
+            left.append(with_request(one, later))
+            between.append(left[-1])
+        elif place not in ends[:-1]:
+            left.append(with_request(one, earlier))
+            merged.append(left[-1])
+    for first in [[one] for one in reversed(announced)] or [[]]:
+        yield program.with_operations((*left[:begin], *first, *left[begin:]))
+        if ends:
+            yield program.with_operations((*left[:begin], *first, *merged, *between))
+
+
+def _joined(program: Program, first: int, second: int) -> Iterator[Program]:
+    """One call about the keys of two, if it is the same call, and perhaps one end of both."""
+    one, other = program.operations[first], program.operations[second]
+    if not (isinstance(one, op.OfKeys) and isinstance(other, op.OfKeys)):
+        return
+    if type(one) is not type(other):
+        return
+    joined = _without_places(
+        program.replaced(first, evolve(one, keys=tuple(dict.fromkeys((*one.keys, *other.keys))))),
+        second,
+    )
+    yield joined
+    end = _ENDS.get(type(one))
+    if end is None:
+        return
+    ends = [
+        [
+            place
+            for place, each in enumerate(joined.operations)
+            if isinstance(each, end) and set(each.keys) & set(begun.keys)
+        ]
+        for begun in (one, other)
+    ]
+    if ends[0] and ends[1] and ends[0][0] != ends[1][0]:
+        yield next(_joined(joined, *sorted((ends[0][0], ends[1][0]))))
+
+
+def _without_places(program: Program, *places: int) -> Program:
+    return program.with_operations(
+        one for place, one in enumerate(program.operations) if place not in places
+    )
 
 
 def _without(program: Program, key: OffloadKey) -> Program:
@@ -99,10 +220,8 @@ def _without(program: Program, key: OffloadKey) -> Program:
 
 def _simpler(operation: HostOperation) -> Iterator[HostOperation]:
     match operation:
-        case op.NewRequest(_, hints) if hints:
-            yield evolve(operation, hints=None)
-            for name in hints:
-                yield evolve(operation, hints={key: hints[key] for key in hints if key != name})
+        case op.NewRequest(_, hints) if hints is not None:
+            yield from (_hintless(operation, name) for name in (None, *hints))
         case op.CompleteStore(success=False):
             yield evolve(operation, success=True)
         case op.AdvanceClock(seconds) if seconds != round(seconds, 0):

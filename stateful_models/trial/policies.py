@@ -48,6 +48,7 @@ def try_policy(
         surroundings=surroundings,
         on_progress=on_progress,
         now=now,
+        own=[one.name for one in own],
     )
     for engine in engines:
         if trial.gave_up:

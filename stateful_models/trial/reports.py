@@ -163,6 +163,9 @@ class Reporter:
                 continue
             if cause.follows or (each.convicts and not cause.convicts):
                 continue
+            if cause.invariant and not each.invariant:
+                # What the author asks for beside the contract explains no breach of that.
+                continue
             known[each.id] = evolve(each, follows=cause.id, follows_at=at)
         return list(known.values())
 
@@ -261,13 +264,15 @@ class Reporter:
     def _broken(self, breach: Breach) -> ClauseVerdict:
         known = breach.clause in self.request.known
         provisional = breach.clause in PROVISIONAL
-        if breach.clause in CLAUSES:
+        own = next((one for one in self.own if one.name == breach.invariant), None)
+        if breach.clause in CLAUSES and (own is None or breach.clause not in own.clauses):
             part = CLAUSES[breach.clause].part(breach.kind)
             kind, source, sentence = part.kind.value, part.source.value, part.sentence
             convicts = part.convicts(self.request.profile)
         else:
             # What an invariant of the author's own asks is a claim, and theirs.
-            kind, source, sentence = Kind.CLAIM.value, breach.invariant or "own", breach.promise
+            kind, source = Kind.CLAIM.value, breach.invariant or "own"
+            sentence = breach.promise
             convicts = True
         shown = self.show(breach)
         return ClauseVerdict(
@@ -283,7 +288,7 @@ class Reporter:
             consequence=shown.consequence,
             test=shown.test,
             engine=breach.engine,
-            invariant=breach.invariant if is_own(breach, self.own) else "",
+            invariant="" if own is None else own.name,
             programs=breach.programs,
             call=0 if breach.program is None else len(breach.program),
             known=known,
