@@ -554,3 +554,16 @@ def test_of_a_finished_request_no_head_goes_before_its_tail(seed: int) -> None:
     for prompt in prompts:
         places = [gone.index(each) for each in prompt]
         assert all(head > tail for head, tail in pairwise(places))
+
+
+@pytest.mark.clause("ARC-5")
+def test_what_was_passed_while_pending_is_renewed_at_a_finish_like_any_other() -> None:
+    arc = ARC()
+    context = request("storing", [A])
+    arc.pending([A], context)
+    arc.store([B, C])
+    # A is met here, and cannot go.
+    assert arc.evict(1) == [B]
+    arc.complete([A])
+    arc.finish([[A]], context, inserted=[A])
+    assert arc.evict_all() == [C, A]
