@@ -8,7 +8,7 @@ from stateful_models.capabilities import BUILT_IN
 from stateful_models.machines.modelled import MODELLED_MACHINES, ModelledMachine
 
 # What is rare (a store that fails at the hand) takes so many.
-TIMES = 5
+TIMES = 9
 
 
 @pytest.mark.parametrize("machine", MODELLED_MACHINES, ids=lambda machine: machine.policy)
