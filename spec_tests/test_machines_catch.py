@@ -19,6 +19,7 @@ from kvoffload import (
 )
 from kvoffload.policies.arc import ARCCachePolicy
 from kvoffload.policies.lru import LRUCachePolicy
+from spec_tests.profiles import times
 from stateful_models import operations as op
 from stateful_models.drivers import Driver
 from stateful_models.engines.hints import hostile_values
@@ -191,7 +192,7 @@ class RemembersLanes(Plain):
 
 
 @pytest.mark.parametrize(
-    ("policy_cls", "clause", "message", "times"),
+    ("policy_cls", "clause", "message", "factor"),
     [
         (TakesPinsWhenShort, "POL-2", "is pinned", 1),
         (RemembersLanes, "POL-7", "unhashable type", 1),
@@ -200,7 +201,7 @@ class RemembersLanes(Plain):
     ],
 )
 def test_few_examples_find_what_few_situations_show(
-    policy_cls: type[CachePolicy], clause: str, message: str, times: int
+    policy_cls: type[CachePolicy], clause: str, message: str, factor: int
 ) -> None:
     """So many times those of the profile `ci`, whatever profile this runs under."""
 
@@ -209,11 +210,9 @@ def test_few_examples_find_what_few_situations_show(
         def make_policy(self, capacity: int) -> CachePolicy:
             return policy_cls(cache_capacity=capacity)
 
-    ci = settings.get_profile("ci")
-    # Hypothesis leaves the type of its own attribute open.
-    examples = int(ci.max_examples) * times  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    examples = times(factor, settings.get_profile("ci"))
     with pytest.raises(AssertionError, match=message) as caught:
-        machine_test(Machine, settings=settings(ci, max_examples=examples))()
+        machine_test(Machine, settings=examples)()
     assert str(caught.value).startswith(clause)
 
 

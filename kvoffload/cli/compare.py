@@ -21,8 +21,6 @@ from kvoffload.cli.problems import EXIT_VIOLATION, UsageError
 from kvoffload.cli.results import print_text
 from kvoffload.cli.screen import open_screen
 from kvoffload.cli.traffic import (
-    CAPACITIES,
-    GPU_TIERS,
     WARM_UP,
     ChunkBytes,
     Format,
@@ -43,7 +41,6 @@ from kvoffload.judge.comparison import Comparison, comparison_page, to_json
 from kvoffload.judge.study import MakeManager, Study
 from kvoffload.judge.value import BASELINE, TraceValue, plan_value
 from kvoffload.policies.factory import CachePolicyFactory
-from kvoffload.replay.trace import SAMPLE
 from stateful_models.loading import TargetError
 
 if TYPE_CHECKING:
@@ -99,16 +96,14 @@ def compare(
     check_runs(jobs, scheduler)
     need_hypothesis("compare")
     traffic = Traffic(
-        traces=tuple(trace or (SAMPLE,)),
+        traces=trace,
         trace_format=trace_format,
         skip_bad=skip_bad_lines,
         limit=limit,
-        capacities=tuple(capacity or CAPACITIES),
-        gpu_chunks=tuple(gpu_chunks or GPU_TIERS),
+        capacities=capacity,
+        gpu_chunks=gpu_chunks,
         warm_up=warm_up,
         chunk_bytes=chunk_bytes,
-        prefill_rate=None,
-        transfer_rate=None,
     )
     folder = folder_of(out)
     words = ["kvoffload", "compare", *(target or ()), *traffic.words()]

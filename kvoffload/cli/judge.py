@@ -15,8 +15,6 @@ from kvoffload.cli.results import print_text
 from kvoffload.cli.screen import open_screen
 from kvoffload.cli.targets import REGISTERED
 from kvoffload.cli.traffic import (
-    CAPACITIES,
-    GPU_TIERS,
     RUNS,
     TRAFFIC,
     WARM_UP,
@@ -37,7 +35,6 @@ from kvoffload.cli.traffic import (
 from kvoffload.cli.verify import VLLM, argument_grid, need_hypothesis, vllm_named
 from kvoffload.judge.cost_value import SECONDS
 from kvoffload.judge.page import page
-from kvoffload.replay.trace import SAMPLE
 
 HELP = """Judge a policy: one page on its contract, its worth on real traffic, and its cost.
 
@@ -162,12 +159,12 @@ def judge(
     need_hypothesis("judge")
     sections = tuple(Section) if not section else tuple(each for each in Section if each in section)
     traffic = Traffic(
-        traces=tuple(trace or (SAMPLE,)),
+        traces=trace,
         trace_format=trace_format,
         skip_bad=skip_bad_lines,
         limit=limit,
-        capacities=tuple(capacity or CAPACITIES),
-        gpu_chunks=tuple(gpu_chunks or GPU_TIERS),
+        capacities=capacity,
+        gpu_chunks=gpu_chunks,
         warm_up=warm_up,
         chunk_bytes=chunk_bytes,
         prefill_rate=prefill_rate,

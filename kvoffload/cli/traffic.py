@@ -4,14 +4,14 @@ say it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
-from attrs import frozen
+from attrs import field, frozen
 
 from kvoffload.cli.problems import UsageError
 from kvoffload.errors import InvalidValueError
@@ -128,20 +128,32 @@ class Section(StrEnum):
     COST = "cost"
 
 
-@frozen
-class Traffic:
-    """The options that say by what traffic, as they were given."""
+def _traces(given: Sequence[Path] | None) -> tuple[Path, ...]:
+    return tuple(given or (SAMPLE,))
 
-    traces: tuple[Path, ...]
+
+def _capacities(given: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(given or CAPACITIES)
+
+
+def _gpu_tiers(given: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(given or GPU_TIERS)
+
+
+@frozen(kw_only=True)
+class Traffic:
+    """The options that say by what traffic, as they were given; the usual for what was not."""
+
+    traces: tuple[Path, ...] = field(converter=_traces)
     trace_format: TraceFormat | None
     skip_bad: bool
     limit: int | None
-    capacities: tuple[str, ...]
-    gpu_chunks: tuple[str, ...]
+    capacities: tuple[str, ...] = field(converter=_capacities)
+    gpu_chunks: tuple[str, ...] = field(converter=_gpu_tiers)
     warm_up: str
     chunk_bytes: str | None
-    prefill_rate: float | None
-    transfer_rate: float | None
+    prefill_rate: float | None = None
+    transfer_rate: float | None = None
 
     def sources(self) -> list[Source]:
         """The traces, in order; by paths that are the same to every process."""

@@ -9,20 +9,14 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from inspect import CO_OPTIMIZED
 from pathlib import Path
-from types import (
-    CodeType,
-    FunctionType,
-    ModuleType,
-    TracebackType,
-)
-from typing import Self
+from types import CodeType, FunctionType, ModuleType
 
 from attrs import field, frozen
 
 from stateful_models.trial.codes import behind, functions_behind, is_a, nested_codes
-from stateful_models.trial.tracing import Watch, watch_lines
+from stateful_models.trial.tracing import Watching, watch_lines
 
-__all__ = ["MethodLines", "OwnLines", "own_codes", "ranges"]
+__all__ = ["MethodLines", "OwnLines", "own_codes", "ranges", "source_of", "syntax_of"]
 
 _OURS = {"kvoffload", "stateful_models"}
 """The packages of the interfaces and of the kit: what is inherited from there is nobody's own."""
@@ -45,7 +39,7 @@ class MethodLines:
     file: str = field(default="", eq=False)
 
 
-class OwnLines:
+class OwnLines(Watching):
     """Which lines of a target's own functions ran while this was entered. It adds up.
 
     `targets` are classes or factories. Their own are their functions, those of their bases in the
@@ -69,23 +63,7 @@ class OwnLines:
         every = [code for codes in self._codes for code in codes]
         # By identity: hashing code takes long, and two codes may be equal.
         self._missing: dict[int, set[int]] = {id(code): _lines_of(code) for code in every}
-        self._watch: Watch = watch_lines(every, self._missing)
-
-    def __enter__(self) -> Self:
-        self._watch.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._watch.stop()
-
-    def close(self) -> None:
-        """Watch no longer, nor be in the way of another tool."""
-        self._watch.close()
+        super().__init__(watch_lines(every, self._missing))
 
     def report(self) -> list[MethodLines]:
         """The functions, as they follow each other in the file."""
@@ -138,16 +116,26 @@ def _lines_of(code: CodeType) -> set[int]:
 @lru_cache(maxsize=64)
 def _raising_lines(file: str) -> frozenset[int]:
     """Lines of `raise` statements; none where the source cannot be read."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return frozenset()
     return frozenset(
         line
-        for node in ast.walk(tree)
+        for node in ast.walk(syntax_of(file))
         if isinstance(node, ast.Raise)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     )
+
+
+def source_of(file: str) -> str:
+    """The source of a file, "" where it cannot be read."""
+    return "".join(linecache.getlines(file))
+
+
+@lru_cache(maxsize=64)
+def syntax_of(file: str) -> ast.Module:
+    """The syntax tree of a file, an empty one where its source cannot be read."""
+    try:
+        return ast.parse(source_of(file))
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
 
 
 def _own_bases(target: object) -> Iterator[type[object]]:

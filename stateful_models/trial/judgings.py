@@ -5,19 +5,17 @@ A promise is not called kept whose conditions were never asked.
 
 from __future__ import annotations
 
-import ast
-import linecache
 from collections.abc import Iterator, Sequence
 from dis import get_instructions
 from pathlib import Path
-from types import CodeType, TracebackType
-from typing import Final, Self
+from types import CodeType
+from typing import Final
 
 from attrs import define, field, frozen
 
-from stateful_models.trial.coverage import own_codes, ranges
+from stateful_models.trial.coverage import own_codes, ranges, source_of, syntax_of
 from stateful_models.trial.decisions import Place, function_at, objectors, places_in
-from stateful_models.trial.tracing import Missing, watch_instructions
+from stateful_models.trial.tracing import Missing, Watching, watch_instructions
 
 MOST_PARTS: Final = 3
 """As many parts of conditions are told."""
@@ -46,7 +44,7 @@ class _Function:
         return any(decision.ran for decision in self.decisions)
 
 
-class Judgings:
+class Judgings(Watching):
     """Which code of these classes of invariants ran while this was entered. It adds up.
 
     Theirs are their methods, inherited ones of the same author too, and the functions of their
@@ -76,23 +74,7 @@ class Judgings:
         watched = [code for name, code in codes.items() if name in self._missing]
         # Kept alive, so that no other code gets its id.
         self._codes = watched
-        self._watch = watch_instructions(watched, self._missing, self._saw)
-
-    def __enter__(self) -> Self:
-        self._watch.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._watch.stop()
-
-    def close(self) -> None:
-        """Watch no longer, nor be in the way of another tool."""
-        self._watch.close()
+        super().__init__(watch_instructions(watched, self._missing, self._saw))
 
     def undecided(self, cls: type[object]) -> str:
         """What of an invariant's code never ran, in words; "" if all that decides did."""
@@ -148,15 +130,11 @@ def _function(codes: Sequence[CodeType]) -> _Function:
     outermost = codes[0]
     file = outermost.co_filename
     function = _Function(file, outermost.co_firstlineno, [])
-    source = "".join(linecache.getlines(file))
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return function
+    tree = syntax_of(file)
     node = function_at(tree, outermost.co_name, outermost.co_firstlineno)
     if node is None:
         return function
-    found = [_Decision(place) for place in places_in(node, source, objectors(tree))]
+    found = [_Decision(place) for place in places_in(node, source_of(file), objectors(tree))]
     for code in codes:
         for instruction in get_instructions(code):
             at = instruction.positions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from types import CodeType, FrameType
-from typing import Protocol, TypeAlias
+from types import CodeType, FrameType, TracebackType
+from typing import Protocol, Self, TypeAlias
 
 from typing_extensions import override
 
@@ -36,6 +36,29 @@ class Watch(Protocol):
     def stop(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class Watching:
+    """Watches while it is entered, again and again; `close` once it is not needed any more."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def __enter__(self) -> Self:
+        self._watch.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._watch.stop()
+
+    def close(self) -> None:
+        """Watch no longer, nor be in the way of another tool."""
+        self._watch.close()
 
 
 class _Tracer:
