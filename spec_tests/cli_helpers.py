@@ -16,6 +16,8 @@ import signal
 from kvoffload import CPUOffloadingManager, LookupResult
 from kvoffload.errors import TraceError
 from kvoffload.policies.lru import LRUCachePolicy
+from stateful_models.capabilities import Capabilities
+from stateful_models.gallery.legal_policies.group_evictor import GroupEvictor
 from stateful_models.invariants import Finding, Invariant
 from stateful_models.operations import PrepareStore
 from stateful_models.steps import Stored
@@ -115,6 +117,12 @@ class Moody(LRUCachePolicy):
     def evict(self, n, protected):
         self.asked += 1
         return super().evict(n, protected) if self.asked % 2 else None
+
+
+class Discreet(GroupEvictor):
+    """Gives more victims than it is asked for, and does not say so."""
+
+    capabilities = Capabilities()
 
 
 class Sullen(Moody):

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck
 
 import kvoffload
 from spec_tests.built import built
+from spec_tests.short_trials import short_trials
 
-__all__ = ["built"]
+__all__ = ["built", "short_trials"]
 
 # Somebody else's project, which has its own tests.
 collect_ignore = ["sample_project"]

@@ -294,6 +294,21 @@ class TestChecked:
         options = ["--check", "--capacity", "100", "--policy", f"{targets}:{policy}"]
         assert run(["replay", *QUICK, *options]) == status
 
+    @pytest.mark.parametrize("check", [[], ["--check"]])
+    @pytest.mark.parametrize(
+        ("policy", "status"),
+        [("stateful_models.gallery.legal_policies.group_evictor:GroupEvictor", 0), ("Discreet", 1)],
+    )
+    def test_giving_more_than_asked_for_has_to_be_declared(
+        self, capsys: Output, targets: Path, check: list[str], policy: str, status: int
+    ) -> None:
+        name = policy if ":" in policy else f"{targets}:{policy}"
+        # So few chunks that something has to go.
+        options = ["--limit", "100", "--capacity", "60", "--policy", name]
+        assert run(["replay", *check, *options]) == status
+        told = capsys.readouterr()
+        assert ("instead of" in told.out + told.err) == bool(status)
+
     @pytest.mark.parametrize("policy", ["Sullen", "Empty", "False_"])
     def test_no_reason_is_no_declaration(self, targets: Path, policy: str) -> None:
         assert not refuses_by_design(find_policy(f"{targets}:{policy}"), policy)

@@ -18,7 +18,8 @@ from stateful_models.capabilities import Capabilities
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import Breach, PolicyTrial
-from stateful_models.engines.growth import Growth, Held, Passed
+from stateful_models.engines.churn import Held, Passed
+from stateful_models.engines.growth import Growth
 from stateful_models.gallery.broken_policies.base import Plain, Victims
 from stateful_models.gallery.broken_policies.clearing import Pol6OldGhosts
 from stateful_models.gallery.broken_policies.growth import (

@@ -18,8 +18,10 @@ from spec_tests.tiny_policies import LEGAL, Fifo, Lru, trial_of
 from stateful_models import operations as op
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
+from stateful_models.engines import base
 from stateful_models.engines.base import Breach, PolicyTrial
 from stateful_models.engines.hints import HostileHints, hostile_hints, hostile_values, visit
+from stateful_models.engines.runs import Surroundings
 from stateful_models.hosts import PROTOCOLS, HostProtocol
 from stateful_models.invariants import Finding, Invariant, PolicyBooks
 from stateful_models.invariants.policies import PolicyContract
@@ -304,6 +306,46 @@ def test_what_an_author_asks_is_asked_under_hostile_hints(own: type[WholeNumbers
     told = (verdict.kind, verdict.source, verdict.sentence)
     assert told == ("C", own.__name__, "Priorities are whole numbers.")
     assert sum(line.startswith("   2 ") for line in verdict.program) == 0
+
+
+class HangsOnText(Lru):
+    """Does not return from an insertion for which a client has a text as priority."""
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        hints = req_context.kv_transfer_params
+        while isinstance(hints, dict) and isinstance(hints.get("priority"), str):
+            pass
+        super().insert(key, chunk, req_context)
+
+
+class AnythingGoes(WholeNumbers):
+    """Something that nobody breaks."""
+
+    @override
+    def judge(self, step: Step, books: PolicyBooks) -> Iterator[Finding]:
+        yield from ()
+
+
+def test_a_promise_of_which_calls_that_hang_left_much_untried_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(base, "HURRIED_S", 0.05)
+    report = try_policy(
+        PriorityDriver(HangsOnText),
+        [HostileHints()],
+        Request(task=Task.POLICY, target="tiny.py:HangsOnText", only=("OWN-1", "POL-7")),
+        make_invariants=lambda capacity: [PolicyContract(), AnythingGoes()],
+        surroundings=Surroundings(patience_s=0.05),
+        now=lambda: 0.0,
+        own=[OwnPromise(AnythingGoes.__name__, ("OWN-1",), "", judged=1)],
+    )
+    assert report.of("POL-7").convicts
+    own = report.of("OWN-1")
+    assert own.verdict is Verdict.HELD
+    assert own.cut.keys() == {"hostile hints"}
+    assert 0.0 < own.share == own.cut["hostile hints"] < 0.5
+    assert report.cut == {}
 
 
 def test_what_an_author_asks_hides_no_breach_of_the_contract() -> None:

@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from types import ModuleType
 
 import pytest
@@ -112,17 +112,56 @@ def test_what_follows_has_no_test_of_its_own() -> None:
     )
     assert "test_takesoffered_pol_2" in names
     assert "test_takesoffered_pol_1" not in names
-    assert '("POL-2", "POL-1")' in text
+    assert '("clause", ("POL-1",))' in text
 
 
-def test_an_exported_program_fails_until_it_is_mended(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, names = exported(report(("POL-2", TAKES_OFFERED)))
+def verdict_given(*, broken: bool) -> Callable[..., ClauseVerdict]:
+    """In place of a whole trial."""
+
+    def verdict_on(target: str, clause: str, **options: object) -> ClauseVerdict:
+        return ClauseVerdict(
+            id=clause,
+            kind="S",
+            source="own",
+            verdict=Verdict.BROKEN if broken else Verdict.HELD,
+            sentence="So it is.",
+            seen="another program",
+            convicts=broken,
+        )
+
+    return verdict_on
+
+
+def test_an_exported_program_fails_once_until_no_program_breaks_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text, names = exported(report(("POL-2", TAKES_OFFERED)))
+    assert text.count("def test_") == 1
     test = names["test_takesoffered_pol_2"]
     assert callable(test)
     with pytest.raises(BrokenClauseError, match="POL-2"):
         test()
     monkeypatch.setattr(TakesOffered, "evict", LRUCachePolicy.evict)
+    monkeypatch.setitem(names, "verdict_on", verdict_given(broken=True))
+    with pytest.raises(AssertionError, match="another program"):
+        test()
+    monkeypatch.setitem(names, "verdict_on", verdict_given(broken=False))
     test()
+
+
+def test_what_only_a_trial_shows_is_asked_once() -> None:
+    text, _ = exported(report(("POL-2", TAKES_OFFERED), ("POL-6", None)))
+    assert text.count("def test_") == 2
+    assert '("clause", ("POL-6",))' in text
+
+
+def test_a_module_is_imported_from_once() -> None:
+    invariants = ("theirs.py:Few", "theirs.py:Many")
+    request = Request(task=Task.POLICY, target="theirs.py:TakesOffered", invariants=invariants)
+    breach = Breach("OWN-1", Kind.CLAIM, "too many", "random", invariant="Many")
+    text = program_test(request, breach, TAKES_OFFERED)
+    assert "from theirs import Many, TakesOffered\n" in text
+    assert text.count("from theirs") == 1
 
 
 def test_a_grid_has_one_test_for_all_arguments_with_which_it_is_the_same() -> None:
@@ -131,10 +170,12 @@ def test_a_grid_has_one_test_for_all_arguments_with_which_it_is_the_same() -> No
         report(("POL-2", TAKES_OFFERED), ("POL-6", None), rash=False),
     )
     assert text.count("op.PrepareStore(") == 2
-    assert text.count("verdict_on(") == 2
+    assert text.count("verdict_on(") == 1
     grid = '@pytest.mark.parametrize("given", [{"rash": True}, {"rash": False}], ids=str)'
     assert text.count(grid) == 2
-    assert '@pytest.mark.parametrize("given", [{"rash": False}], ids=str)' in text
+    assert text.count("def test_") == 2
+    assert text.count('("POL-2", given)') == 1
+    names["verdict_on"] = verdict_given(broken=False)
     test = names["test_takesoffered_pol_2"]
     assert callable(test)
     with pytest.raises(BrokenClauseError):
@@ -147,7 +188,26 @@ def test_what_differs_with_the_arguments_has_a_test_each() -> None:
         report(("POL-2", TAKES_OFFERED), rash=True), report(("POL-2", HINTED), rash=False)
     )
     assert {"test_takesoffered_pol_2", "test_takesoffered_pol_2_2"} <= names.keys()
-    assert text.count("def test_takesoffered_keeps") == 1
+    assert text.count("def test_") == 2
+    assert text.count('("POL-2", given)') == 2
+
+
+def test_the_trial_of_a_clause_is_asked_for_under_all_arguments() -> None:
+    """Also under those of which none of its programs came."""
+    clean = evolve(report(("POL-2", None), rash=None), clauses=(), verdict=Outcome.CLEAN)
+    tried = report(("POL-2", TAKES_OFFERED), rash=True), report(("POL-2", HINTED), rash=False)
+    text, _ = exported(*tried, clean)
+    assert '"given", [{"rash": True}, {"rash": None}]' in text
+    assert '"given", [{"rash": False}]' in text
+
+
+def test_a_program_of_some_arguments_alone_leaves_its_clause_to_the_trial() -> None:
+    """Where they stand in it in another way, none can be put in their place."""
+    one, other = report(("POL-2", TAKES_OFFERED), rash=True), report(("POL-6", None), rash=False)
+    laid_out = evolve(one.clauses[0], test=one.clauses[0].test.replace('{"rash"', '{ "rash"'))
+    text, _ = exported(evolve(one, clauses=(laid_out,)), other)
+    assert "def test_takesoffered_pol_2() -> None:" in text
+    assert '("clause", ("POL-2", "POL-6"))' in text
 
 
 def test_a_target_that_is_named_twice_has_one_test_of_a_conviction() -> None:

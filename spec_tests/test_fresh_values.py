@@ -13,7 +13,7 @@ from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import PolicyTrial
 from stateful_models.engines.fresh_values import FreshValues, fresh
-from stateful_models.engines.growth import Growth
+from stateful_models.engines.growth import UNENDED, UNTOLD, Growth
 from stateful_models.gallery.broken_policies.base import Plain
 from stateful_models.levels import QUICK
 from stateful_models.operations import HostEvent
@@ -114,6 +114,33 @@ class EndsByHint(Remembers):
             self.seen.pop(self.session(req_context), None)
 
 
+class EndsByAbsence(Remembers):
+    """Forgets a session with the first request that does not say that it goes on."""
+
+    @override
+    def on_request_finished(
+        self,
+        key_groups: Sequence[Sequence[OffloadKey]],
+        insertion_only_keys: Set[OffloadKey],
+        reused_keys: Set[OffloadKey],
+        req_context: ReqContext,
+    ) -> None:
+        super().on_request_finished(key_groups, insertion_only_keys, reused_keys, req_context)
+        if hint(req_context, "ended") is not False:
+            self.seen.pop(self.session(req_context), None)
+
+
+class EndsByBoth(EndsByHint, EndsByEvent):
+    """Forgets a session when either says so."""
+
+
+class SweptNowAndThen(EndsByEvent):
+    """Forgets all sessions whenever its host has it sweep."""
+
+    def sweep(self) -> None:
+        self.seen.clear()
+
+
 class Bounded(Remembers):
     """Remembers so many sessions."""
 
@@ -126,12 +153,20 @@ class Bounded(Remembers):
             del self.seen[next(iter(self.seen))]
 
 
+class BoundedEnds(Bounded, EndsByEvent):
+    """Remembers so many sessions that are not over."""
+
+
 class FarBounded(Remembers):
     """Would remember so many that no trial comes to them."""
 
     def __init__(self, cache_capacity: int) -> None:
         super().__init__(cache_capacity)
         self.max_sessions = 100_000
+
+
+class FarBoundedEnds(FarBounded, EndsByHint):
+    """And forgets those that are over."""
 
 
 class Wide(Driver[CachePolicy]):
@@ -160,12 +195,19 @@ class Narrow(Wide):
     sessions = st.sampled_from(["s1", "s2"])
 
 
-def weights(cls: type[CachePolicy], driver: type[Driver[CachePolicy]]) -> tuple[list[Kind], bool]:
-    """Of what was found against POL-4; and whether it was tried."""
+def grown(
+    cls: type[CachePolicy], driver: type[Driver[CachePolicy]], churn: int = 2_000
+) -> PolicyTrial[CachePolicy]:
     trial = PolicyTrial(
-        driver(cls), lambda capacity: (), level=evolve(QUICK, churn=1_500, patience_s=1_000.0)
+        driver(cls), lambda capacity: (), level=evolve(QUICK, churn=churn, patience_s=1_000.0)
     )
     Growth().run(trial)
+    return trial
+
+
+def weights(cls: type[CachePolicy], driver: type[Driver[CachePolicy]]) -> tuple[list[Kind], bool]:
+    """Of what was found against POL-4; and whether it was tried."""
+    trial = grown(cls, driver, 1_500)
     found = [kind for (clause, kind) in trial.breaches if clause == "POL-4" and kind is not None]
     return found, "POL-4" in trial.tried
 
@@ -188,7 +230,7 @@ def no_events(driver: object) -> None:
     return None
 
 
-@pytest.mark.parametrize("cls", [Plain, EndsByEvent, EndsByHint, Bounded, RemembersRanks])
+@pytest.mark.parametrize("cls", [Plain, BoundedEnds, Bounded, RemembersRanks])
 @pytest.mark.parametrize("driver", [Wide, Narrow])
 def test_who_forgets_is_acquitted(
     cls: type[CachePolicy], driver: type[Driver[CachePolicy]]
@@ -196,6 +238,44 @@ def test_who_forgets_is_acquitted(
     if cls is Plain:
         driver = type("Eventless", (driver,), {"host_events": no_events})
     assert weights(cls, driver) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("cls", "driver", "kind", "why"),
+    [
+        (EndsByHint, Wide, Kind.LIVENESS, UNENDED),
+        (EndsByHint, Narrow, Kind.ADVICE, UNENDED),
+        (EndsByAbsence, Wide, Kind.LIVENESS, UNENDED),
+        (EndsByEvent, Wide, Kind.ADVICE, UNTOLD),
+        (EndsByEvent, Narrow, Kind.ADVICE, UNTOLD),
+        (EndsByBoth, Wide, Kind.ADVICE, UNTOLD),
+    ],
+)
+def test_who_waits_to_be_told_that_a_session_is_over_may_wait_for_good(
+    cls: type[CachePolicy], driver: type[Driver[CachePolicy]], kind: Kind, why: str
+) -> None:
+    trial = grown(cls, driver)
+    assert list(trial.breaches) == [("POL-4", kind)]
+    message = trial.breaches["POL-4", kind].message
+    assert f"most of them in `seen`, while new values of `session` went by{why}" in message
+    assert message.endswith("a few values only, so this is advice") == (
+        driver is Narrow and why == UNENDED
+    )
+
+
+def test_events_that_name_no_session_still_come() -> None:
+    class Sweeping(Wide):
+        @override
+        def host_events(self) -> SearchStrategy[HostEvent]:
+            return super().host_events() | st.just(HostEvent("sweep"))
+
+    assert weights(SweptNowAndThen, Sweeping) == ([], True)
+
+
+def test_a_bound_that_is_not_come_to_where_sessions_stay_open_is_not_known_to_hold() -> None:
+    trial = grown(FarBoundedEnds, Wide)
+    assert (trial.breaches, "POL-4" in trial.tried) == ({}, False)
+    assert "if `max_sessions` of 100,000 is a bound, it was not come to" in trial.notes[-1]
 
 
 def test_a_bound_that_is_not_come_to_is_not_known_to_hold() -> None:

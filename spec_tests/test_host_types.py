@@ -8,7 +8,7 @@ from typing_extensions import override
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext, TierFilter
 from stateful_models import operations as op
 from stateful_models.drivers import Driver
-from stateful_models.engines.growth import Held, Passed
+from stateful_models.engines.churn import Held, Passed
 from stateful_models.gallery.broken_policies.base import Plain
 from stateful_models.host_types import HostTypes
 from stateful_models.hosts import VLLM_021, VLLM_030, VLLM_032, VLLM_033, HostProtocol

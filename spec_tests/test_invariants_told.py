@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pytest
 from attrs import evolve, frozen
 
 from kvoffload import (
@@ -24,6 +25,7 @@ from stateful_models.invariants import (
     Admission,
     Announcements,
     Events,
+    EvictionProtection,
     Generations,
     Holdings,
     Invariant,
@@ -109,6 +111,25 @@ def test_asking_and_then_refusing_is_wrong_unless_the_policy_may_refuse() -> Non
     calls: list[Call] = [*ready(A, B, C), (op.PrepareStore("r", (D,)), None, [op.Evict(1)])]
     assert found(StoreHooks(), calls) == [("STORE-4", Kind.HOST)]
     assert found(StoreHooks(may_refuse=True), calls) == []
+
+
+@pytest.mark.parametrize("family", [EvictionProtection, StoreHooks])
+@pytest.mark.parametrize(
+    ("residents", "gone", "declared"),
+    [((A, B, C), (A, B), True), ((A, B, C), (), False), ((A, B), (A,), False)],
+    ids=["more", "fewer", "though there is room"],
+)
+def test_more_may_go_than_has_to_where_that_is_declared(
+    family: type[EvictionProtection | StoreHooks],
+    residents: tuple[OffloadKey, ...],
+    gone: tuple[OffloadKey, ...],
+    declared: bool,
+) -> None:
+    asked = [op.Evict(1)] if len(residents) == 3 else []
+    told = [*asked, op.Insert(D, 0, "r")]
+    calls = [*ready(*residents), (op.PrepareStore("r", (D,), 102), stored((D,), gone), told)]
+    assert found(family(), calls) == [("STORE-4", Kind.HOST)]
+    assert (found(family(may_evict_more=True), calls) == []) == declared
 
 
 def test_evictions_one_by_one_are_as_good_as_one_call() -> None:

@@ -71,6 +71,11 @@ def judge(self, step, books):
     ):
         yield Finding("OWN-1", "closed")
 """
+EITHER = """
+def judge(self, step, books):
+    if not (isinstance(step.operation, Reset) or len(books.slots) > 9):
+        yield Finding("OWN-1", "neither")
+"""
 GUARDS = """
 def judge(self, step, books):
     match step.operation:
@@ -154,14 +159,21 @@ def judge(self, step, books):
         (
             LAST_PART,
             [EVICTED],
-            'mine.py, `step.operation.values or step.operation.name == "close"` of line 12 '
-            "was never asked",
+            'mine.py, line 12: `step.operation.values or step.operation.name == "close"` was '
+            "never evaluated (what stands before it was never true)",
         ),
         (LAST_PART, [Step(1, HostEvent("open"), None, None)], ""),
         (
+            EITHER,
+            [RESET],
+            "mine.py, line 11: `len(books.slots) > 9` was never evaluated (what stands before it "
+            "was always true)",
+        ),
+        (
             GUARDS,
             [REFUSED],
-            "mine.py, line 15 never ran, `step.error is not None` of line 12 was never asked",
+            "mine.py, line 15 never ran, line 12: `step.error is not None` was never evaluated "
+            "(its case never matched)",
         ),
         (GUARDS, [EVICTED, Step(1, HostEvent("close"), None, None)], ""),
         (HELPERS, [RESET], "mine.py, lines 13-15 never ran"),

@@ -39,7 +39,9 @@ from stateful_models.account import Account
 from stateful_models.capabilities import BUILT_IN, NONE, Capabilities
 from stateful_models.contract import Profile
 from stateful_models.gallery import BREAKS
+from stateful_models.gallery.legal_policies.group_evictor import GroupEvictor
 from stateful_models.gallery.managers import Look1PendingIsHit
+from stateful_models.generous import GenerousManager
 from stateful_models.invariants import Finding, Invariant
 from stateful_models.judge import Violation
 from stateful_models.logs import (
@@ -615,6 +617,22 @@ def test_a_damaged_log_is_refused_with_its_file_and_line(what: str, tmp_path: Pa
     with pytest.raises(LogError, match=message) as raised:
         judge_log(path)
     assert str(raised.value).startswith(str(path))
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_that_a_policy_may_evict_more_is_known_live_and_from_the_log(
+    declared: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "log"
+    tap = Tap(GroupEvictor)
+    manager = GenerousManager(4, tap.policy_cls)
+    with CallLog.to(path, salt=SALT) as log:
+        watched = watch(manager, num_chunks=4, may_evict_more=declared, observers=[log], tap=tap)
+        Workload(ManagerSubject(watched), seed=1).run(50)
+    agrees(watched, judge_log(path))
+    assert {found.clause for found in watched.violations} == (set() if declared else {"STORE-4"})
+    with LogReader(path) as reader:
+        assert (reader.setup.capabilities.may_evict_more is not None) == declared
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from stateful_models import operations as op
 from stateful_models.engines.searching import OutOfBudgetError, Search
 from stateful_models.engines.shrinking import shrink
 from stateful_models.engines.tidying import NAMINGS, TRIES, tidied
-from stateful_models.programs import HostOperation, Program, keys
+from stateful_models.programs import HostOperation, Program, keys, keys_of
 
 Q, C, Q1, A, B = keys("q c q/1 a b")
 
@@ -256,6 +256,18 @@ def test_one_offer_and_one_end_do_for_two() -> None:
     )
     short = (op.PrepareStore("r1", (A, B)), op.CompleteStore("r1", (A, B)))
     assert shortest(1, *long, fails=fails).operations == short
+
+
+def test_calls_are_joined_even_where_the_budget_went_elsewhere() -> None:
+    offered = keys("a b c d")
+    program = Program(4, [op.PrepareStore(f"r{key!r}", (key,)) for key in offered])
+
+    def still_fails(shorter: Program) -> Program | None:
+        asked = {key for one in shorter.operations for key in keys_of(one)}
+        return shorter if asked >= set(offered) else None
+
+    # So few tries that leaving out alone takes them all, and cannot help.
+    assert len(shrink(program, still_fails, 4)) == 1
 
 
 def test_one_request_has_the_hints_of_two() -> None:

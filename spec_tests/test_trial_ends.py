@@ -263,6 +263,10 @@ def test_a_few_calls_that_do_not_return_are_enough(
     # What was cut short like that holds nothing.
     held = {one.id for one in report.clauses if one.verdict is Verdict.HELD}
     assert not held & {"STORE-3", "LOAD-3", "POL-4", "POL-6"}
+    assert all(one.cut and one.share < 1.0 for one in report.clauses if one.id in held)
+    assert any(0.0 in one.cut.values() for one in report.clauses), "of what was not begun"
+    # It was not time that ended them.
+    assert report.cut == {}
 
 
 def test_the_number_of_hanging_programs_does_not_count_those_that_make_one_short(

@@ -65,7 +65,7 @@ def hurried(*engines: Engine) -> Report:
 def test_what_time_cut_is_told_of_the_target_and_of_each_clause() -> None:
     report = hurried(RandomPrograms())
     assert report.cut == {"random": 0.4}
-    assert report.of("POL-1").share == 0.4
+    assert (report.of("POL-1").share, report.of("POL-1").cut) == (0.4, {"random": 0.4})
     assert report.of("POL-4").share == 1.0, "no engine that judges it was cut"
     built = to_builtins(report)
     assert built["cut"] == {"random": 0.4}
@@ -74,6 +74,7 @@ def test_what_time_cut_is_told_of_the_target_and_of_each_clause() -> None:
     told = " ".join(console.export_text().split())
     assert "(cut by time: random 40%)" in told
     assert "random: cut after 8 of 20 programs (40%), for lack of time" in told
+    assert "(as far as it was tried: random 40%)" in told
 
 
 def test_the_engine_that_got_least_of_its_programs_counts() -> None:

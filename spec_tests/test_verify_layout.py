@@ -1,11 +1,14 @@
 """What a person reads of trials: the table at 80 columns, headings, tests to paste, progress."""
 
+import io
 import re
 
 import pytest
 from attrs import evolve
+from typing_extensions import override
 
 from kvoffload.cli import verdicts
+from kvoffload.cli.prose import tell
 from kvoffload.cli.screen import open_screen
 from kvoffload.cli.verdicts import narrate_trial, show_reports
 from spec_tests.cli_helpers import Output
@@ -21,6 +24,8 @@ from stateful_models.trial.verdicts import (
     encode,
 )
 
+WIDE = "\u3042"
+"""It takes two columns."""
 LONG = "m.py:ANameThatIsLongerThanWhatATableOfEightyColumnsHasRoomFor"
 
 
@@ -70,20 +75,74 @@ def test_a_grid_is_listed_by_its_arguments(capsys: Output) -> None:
     assert table[3:] == [
         " SLRU",
         "   share=0.25",
-        "   max_sessions=1     clean       1         0        0    0     1,234  10.5",
-        "   max_sessions=1000  clean       1         0        0    0     1,234  10.5",
+        "   max_sessions=1     clean       1      0        0    0  1,234  10.5",
+        "   max_sessions=1000  clean       1      0        0    0  1,234  10.5",
         "all of them: held",
         "  POL-1",
     ]
 
 
-def test_no_figure_goes_where_there_is_little_room(capsys: Output) -> None:
-    text = shown(capsys, report(target=LONG, a_long_name_of_an_argument="a long value of it"))
+@pytest.mark.parametrize("columns", [80, 100])
+def test_arguments_stand_below_each_other_whatever_the_width(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    words = ["window=100", "admission=0.25", "ghost_capacity=7", "rash=True", "alpha=1", "beta=2"]
+    given = {name: value for name, _, value in (word.partition("=") for word in words)}
+    cut = {"law of failed evictions": 0.29, "exhaustive": 1 / 3}
+    lines = shown(capsys, evolve(report(**given), cut=cut)).splitlines()
+    assert all(len(line) <= columns for line in lines)
+    top = next(number for number, line in enumerate(lines) if line.startswith(" SLRU"))
+    width = next(line.index("verdict") for line in lines if "verdict" in line)
+    cells = [line[:width].rstrip() for line in lines[top + 1 :]]
+    below = [cell for cell in cells[: cells.index("")] if cell]
+    # Each is whole, at the same place.
+    assert " ".join(below).split() == words
+    assert {len(cell) - len(cell.lstrip()) for cell in below} == {3}
+    assert len(below) == (3 if columns == 100 else 5)
+
+
+def test_what_has_no_room_is_numbered(capsys: Output) -> None:
+    known = report(target="slru.py:SLRU")
+    text = shown(capsys, report(target=LONG, a_long_name_of_an_argument="value"), known)
     figures = r"0 +0 +0 +0 +1,234 +10\.5"
-    assert re.search(figures, text)
-    assert all(len(line) <= 80 for line in text.splitlines())
-    folded = "".join(line.split()[0] for line in text.splitlines() if line.strip())
-    assert LONG.partition(":")[2] in folded
+    assert re.search(rf"^ \[1\] +clean +{figures}", text, re.M)
+    assert re.search(rf"^ SLRU +clean +{figures}", text, re.M)
+    # Whole, as it is no terminal.
+    assert f"\n[1] is {LONG} a_long_name_of_an_argument=value\n" in text
+
+
+class Terminal(io.StringIO):
+    """One that nobody sees."""
+
+    @override
+    def isatty(self) -> bool:
+        return True
+
+
+def test_prose_is_wrapped_at_words_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    screen = open_screen(stderr=False)
+    screen.file = terminal = Terminal()
+    word = "x" * 90
+    for line in (
+        f"{'word ' * 20}end",
+        f"  seen: {WIDE * 30} {WIDE * 20} so it is",
+        f"  {word} and more",
+        f"{' ' * 60}resident pinned pending free",
+        "   1 evict(1)     1      0",
+    ):
+        tell(screen, line)
+    assert re.sub(r"\x1b\[[^m]*m", "", terminal.getvalue()).splitlines() == [
+        ("word " * 16).rstrip(),
+        "  word word word word end",
+        f"  seen: {WIDE * 30}",
+        f"    {WIDE * 20} so it is",
+        f"  {word}",
+        "    and more",
+        f"{' ' * 60}resident pinned pending free",
+        "   1 evict(1)     1      0",
+    ]
 
 
 def test_words_that_no_encoding_has_are_escaped_in_a_report() -> None:
@@ -97,12 +156,27 @@ def test_what_is_held_is_named(capsys: Output) -> None:
     others = ["LRU-2", "its model", "key blind", *(f"OWN-LINE-{n}" for n in range(20, 60, 2))]
     held = [clause(name, Verdict.HELD) for name in (*names, *others)]
     text = shown(capsys, report(*held))
-    lines = text[text.index("slru.py:SLRU: held\n") :].splitlines()[1:]
-    assert all(len(line) <= 80 for line in lines)
-    assert " ".join(line.strip() for line in lines) == (
-        "POL-1 to 3, 5, 6, 8; LRU-2; its model; key blind; OWN-LINE-"
+    assert text.partition("slru.py:SLRU: held\n")[2] == (
+        "  POL-1 to 3, 5, 6, 8; LRU-2; its model; key blind; OWN-LINE-"
         + ", ".join(map(str, range(20, 60, 2)))
+        + "\n"
     )
+
+
+def test_what_is_held_as_far_as_it_was_tried_says_so(capsys: Output) -> None:
+    ended = {"random": 0.406, "hostile hints": 0.1}
+    held = [
+        evolve(clause("POL-1", Verdict.HELD), cut={"random": 0.406}),
+        clause("POL-4", Verdict.HELD),
+        evolve(clause("POL-7", Verdict.HELD), cut=ended),
+        evolve(clause("OWN-1", Verdict.HELD), cut=ended),
+    ]
+    text = shown(capsys, report(*held))
+    assert text[text.index("slru.py:SLRU: held\n") :].splitlines()[1:4] == [
+        "  POL-4",
+        "  POL-1 (as far as it was tried: random 40%)",
+        "  POL-7; OWN-1 (as far as it was tried: hostile hints 10%, random 40%)",
+    ]
 
 
 def test_what_time_cut_is_named_with_how_much_was_played(capsys: Output) -> None:

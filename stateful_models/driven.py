@@ -22,11 +22,11 @@ from kvoffload import (
     RequestOffloadingContext,
 )
 from kvoffload.cpu.load_store import CPULoadStoreSpec
-from kvoffload.cpu.policy_guard import PolicyGuard
 from kvoffload.judge.front import Front
 from kvoffload.policies.hooks import PolicyHooks
 from kvoffload.requests import PerRequest
 from stateful_models.drivers import Driver, RegisteredDriver, authored
+from stateful_models.generous import GenerousGuard
 from stateful_models.host_types import OWN_TYPES
 from stateful_models.hosts import VLLM_033
 from stateful_models.policy_subject import context_taken
@@ -239,7 +239,7 @@ class DrivenManager(CPUOffloadingManager):
         own = {"__init__": _building(driver), "may_refuse": may_refuse}
         policy_cls = type(name, (DrivenPolicy,), own)
         if driver.capabilities.may_evict_more is not None:
-            self.guard_cls = _GenerousGuard
+            self.guard_cls = GenerousGuard
         super().__init__(capacity, policy_cls, enable_events=True)
 
     @property
@@ -278,14 +278,6 @@ class DrivenManager(CPUOffloadingManager):
     def on_request_finished(self, req_context: ReqContext) -> None:
         super().on_request_finished(req_context)
         self.driven.request_over(req_context)
-
-
-class _GenerousGuard(PolicyGuard):
-    """Believes a policy that gives more victims than were asked for, as its driver has declared."""
-
-    @override
-    def are_right(self, victims: int, needed: int) -> bool:
-        return victims >= needed
 
 
 class _LookingManager(DrivenManager):

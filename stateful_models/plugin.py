@@ -4,8 +4,9 @@ pytest -p stateful_models.plugin --kvoffload-policy my_policy.py:MyPolicy
 
 A test is called `TARGET::CLAUSE`, and can be named like this among the arguments, as can a whole
 target; then nothing else is run. Before them comes `TARGET::trial`, which fails where the target
-cannot be tried. Where an argument of the target has several values, each combination is tried, as
-`TARGET[window=8]`; without the bracket all of them are meant.
+cannot be tried. A clause that was not reached is skipped; `-rs` tells why. Where an argument
+of the target has several values, each combination is tried, as `TARGET[window=8]`; without the
+bracket all of them are meant.
 """
 
 from __future__ import annotations
@@ -224,8 +225,8 @@ class TrialTest(pytest.Item):
 
 
 class ClauseTest(TrialTest):
-    """One clause. It fails when the clause is broken and that convicts; it is skipped, with the
-    reason, when it does not apply or was not reached."""
+    """One clause. It fails when the clause is broken and that convicts; it is skipped when it does
+    not apply or was not reached, and `pytest -rs` then tells which one it is, and why."""
 
     def runtest(self) -> None:
         """Raise ClauseFailure, or skip."""
@@ -234,7 +235,8 @@ class ClauseTest(TrialTest):
             if verdict.convicts:
                 raise ClauseFailure(_told(verdict, target.report().host))
             if verdict.verdict.value in ("not reached", "not applicable"):
-                pytest.skip(f"{verdict.verdict.value}: {verdict.reason}")
+                # pytest says where this line stands, and not whose reason it is.
+                pytest.skip(f"{self.nodeid}: {verdict.verdict.value}: {verdict.reason}")
 
 
 class ClauseFailure(Exception):  # noqa: N818 - a verdict, not an error

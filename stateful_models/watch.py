@@ -27,7 +27,7 @@ from kvoffload import (
 )
 from kvoffload.requests import PerRequest
 from stateful_models.account import Account
-from stateful_models.capabilities import NONE, Capabilities
+from stateful_models.capabilities import Capabilities
 from stateful_models.invariants import Invariant, manager_invariants
 from stateful_models.judge import Violation, keys_in_short
 from stateful_models.monitor import Monitor, Observer, Setup, reread
@@ -59,7 +59,7 @@ from stateful_models.steps import (
 from stateful_models.subjects import loaded_from, reported_from, stored_from, visible_state
 
 DECLARED = "its cache policy declares it"
-"""Why a manager may refuse, where no more is known than that it may."""
+"""Why a manager may do what it may, where no more is known than that it may."""
 
 
 class WatchedManager(OffloadingManager):
@@ -67,8 +67,9 @@ class WatchedManager(OffloadingManager):
 
     `num_chunks`, `store_threshold` and `enable_events` are how the manager was built, as far as
     known: without `num_chunks` nothing that depends on it is judged. `may_refuse`: its cache
-    policy refuses by design. `invariants` replace the usual ones; one that raises becomes a
-    violation under its own name and is not asked again. A key is judged by what the calls made of
+    policy refuses by design; `may_evict_more`: it gives more victims than it is asked for.
+    `invariants` replace the usual ones; one that raises becomes a violation under its own name and
+    is not asked again. A key is judged by what the calls made of
     it; a request by its context, not by its id; a completion by its ticket where the manager gives
     any. `observers` are told of every step. With the `tap` behind the class of its cache policy,
     what the manager tells its policy is judged too.
@@ -85,6 +86,7 @@ class WatchedManager(OffloadingManager):
         store_threshold: int = 1,
         enable_events: bool = False,
         may_refuse: bool = False,
+        may_evict_more: bool = False,
         invariants: Sequence[Invariant[Account]] | None = None,
         keep_last: int = 12,
         observers: Sequence[Observer] = (),
@@ -101,13 +103,17 @@ class WatchedManager(OffloadingManager):
                 store_threshold=store_threshold,
                 enable_events=enable_events,
                 may_refuse=may_refuse,
+                may_evict_more=may_evict_more,
             )
         setup = Setup(
             kind="manager",
             num_chunks=num_chunks,
             store_threshold=store_threshold,
             enable_events=enable_events,
-            capabilities=Capabilities(may_refuse=DECLARED) if may_refuse else NONE,
+            capabilities=Capabilities(
+                may_refuse=DECLARED if may_refuse else None,
+                may_evict_more=DECLARED if may_evict_more else None,
+            ),
         )
         self._monitor = Monitor(
             setup, invariants, Account(num_chunks), keep_last=keep_last, observers=observers

@@ -28,6 +28,7 @@ def watch(
     store_threshold: int = 1,
     enable_events: bool = False,
     may_refuse: bool = False,
+    may_evict_more: bool = False,
     invariants: Sequence[Invariant[Account]] = (),
     keep_last: int = 12,
     observers: Sequence[Observer] = (),
@@ -68,13 +69,17 @@ def _watch_manager(
     store_threshold: int = 1,
     enable_events: bool = False,
     may_refuse: bool = False,
+    may_evict_more: bool = False,
     invariants: Sequence[Invariant[Account]] = (),
     keep_last: int = 12,
     observers: Sequence[Observer] = (),
     tap: Tap | None = None,
 ) -> WatchedManager:
     usual = manager_invariants(
-        store_threshold=store_threshold, enable_events=enable_events, may_refuse=may_refuse
+        store_threshold=store_threshold,
+        enable_events=enable_events,
+        may_refuse=may_refuse,
+        may_evict_more=may_evict_more,
     )
     return WatchedManager(
         manager,
@@ -82,6 +87,7 @@ def _watch_manager(
         store_threshold=store_threshold,
         enable_events=enable_events,
         may_refuse=may_refuse,
+        may_evict_more=may_evict_more,
         invariants=[*usual, *invariants],
         keep_last=keep_last,
         observers=observers,

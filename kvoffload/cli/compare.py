@@ -13,12 +13,14 @@ import typer
 from rich.console import Console
 
 from kvoffload import __version__
-from kvoffload.cli.executors import executor_for, progress_bar
-from kvoffload.cli.folder import folder_of
+from kvoffload.cli.compared import show_comparison
+from kvoffload.cli.executors import executor_for, progress_bar, runs_to_come
+from kvoffload.cli.folder import Folder, folder_of
 from kvoffload.cli.foreign import off_stdout
 from kvoffload.cli.interrupts import interrupted_as
 from kvoffload.cli.problems import EXIT_VIOLATION, UsageError
-from kvoffload.cli.results import print_text
+from kvoffload.cli.prose import tell
+from kvoffload.cli.results import TO_STDOUT, open_result, print_json
 from kvoffload.cli.screen import open_screen
 from kvoffload.cli.traffic import (
     WARM_UP,
@@ -38,7 +40,7 @@ from kvoffload.cli.traffic import (
 from kvoffload.cli.verify import need_hypothesis
 from kvoffload.errors import InvalidValueError, TraceError
 from kvoffload.judge.comparison import Comparison, comparison_page, to_json
-from kvoffload.judge.study import MakeManager, Study
+from kvoffload.judge.study import MakeManager, Study, workload_of
 from kvoffload.judge.value import BASELINE, TraceValue, plan_value
 from kvoffload.policies.factory import CachePolicyFactory
 from stateful_models.loading import TargetError
@@ -50,8 +52,9 @@ HELP = """Compare policies: what each is worth on real traffic, beside LRU and t
 
 A table for each trace, GPU tier and capacity: hits of tokens and of blocks, the difference to LRU \
 and the share closed of the way from there to the optimum, with intervals. Called and run as by \
-judge, which says more of one policy. Without --out the tables go to standard output; with it, \
-report.md, report.json and pictures go to a folder. Exit status: 0 compared; 1 a policy raised, \
+judge, which says more of one policy. Without --out a table for each trace and GPU tier goes to \
+standard output, of hits and of the difference to LRU; with it, report.md, report.json and \
+pictures go to a folder. Exit status: 0 compared; 1 a policy raised, \
 or broke its contract, in a run; 2 not possible as asked.
 
 Examples:
@@ -87,7 +90,17 @@ def compare(
         typer.Option(
             metavar="DIR",
             help="Where report.md, report.json and pictures go.",
-            show_default="standard output, the tables alone",
+            show_default="standard output, a short table",
+            rich_help_panel="Output",
+        ),
+    ] = None,
+    json: Annotated[
+        str | None,
+        typer.Option(
+            "--json",
+            metavar="FILE|-",
+            help="Write the figures as JSON, as they are in report.json; with - nothing else goes "
+            "to standard output.",
             rich_help_panel="Output",
         ),
     ] = None,
@@ -105,20 +118,28 @@ def compare(
         warm_up=warm_up,
         chunk_bytes=chunk_bytes,
     )
-    folder = folder_of(out)
+    if json is None:
+        folder = folder_of(out)
+    else:
+        folder = None if out is None else Folder(out)
+    result_file = open_result(json)
     words = ["kvoffload", "compare", *(target or ()), *traffic.words()]
     with off_stdout(), interrupted_as("interrupted; nothing is compared"):
         policies = _policies(target or CachePolicyFactory.names(), apart=jobs != 1)
         console = open_screen(stderr=True)
         values = _values(policies, traffic, jobs, scheduler, console)
     comparison = Comparison(version=__version__, command=shlex.join(words), values=values)
-    if folder is None:
-        print_text(comparison_page(comparison, {}))
-    else:
+    data = to_json(comparison)
+    if result_file is not None:
+        result_file.write(data)
+    elif json == TO_STDOUT:
+        print_json(data)
+    if folder is not None:
         with off_stdout():
-            page = partial(comparison_page, comparison)
-            folder.write(to_json(comparison), page, lambda: _drawn(comparison))
-        typer.echo(str(out))
+            folder.write(data, partial(comparison_page, comparison), lambda: _drawn(comparison))
+        typer.echo(str(out), err=json == TO_STDOUT)
+    else:
+        show_comparison(open_screen(stderr=json == TO_STDOUT), comparison)
     if comparison.problems:
         raise typer.Exit(EXIT_VIOLATION)
 
@@ -148,9 +169,13 @@ def _values(
 ) -> tuple[TraceValue, ...]:
     study = Study()
     try:
-        planned: list[Callable[[], TraceValue]] = [
-            plan_value(study, traffic.plan(source, policies)) for source in traffic.sources()
-        ]
+        planned: list[Callable[[], TraceValue]] = []
+        sizes: list[tuple[int, int]] = []
+        for source in traffic.sources():
+            before = len(study)
+            planned.append(plan_value(study, traffic.plan(source, policies)))
+            sizes.append((len(study) - before, len(workload_of(source, 0).requests)))
+        tell(console, runs_to_come("to compare", sizes, jobs, scheduler))
         with (
             executor_for(jobs, scheduler) as executor,
             progress_bar(console, "runs", len(study)) as proceed,

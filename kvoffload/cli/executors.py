@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from importlib import import_module
@@ -14,8 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from typing_extensions import override
 
 from kvoffload.cli.problems import UsageError
+from kvoffload.cli.progress import LINE_SECONDS
+from kvoffload.cli.prose import tell
 from kvoffload.judge import guarded
 from kvoffload.judge.attempts import NOWHERE, Failure, LostRunError
+from kvoffload.wording import counted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -90,9 +94,18 @@ class ClusterExecutor(Executor):
 
 @contextmanager
 def progress_bar(console: Console, what: str, total: int) -> Generator[Callable[[int], object]]:
-    """A bar of so many runs on a terminal; nothing where nobody looks."""
+    """How many of so many are done: a bar on a terminal, now and then a line elsewhere."""
     if not console.is_terminal:
-        yield lambda done: None
+        last = time.monotonic()
+
+        def say(done: int) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= LINE_SECONDS:
+                last = now
+                tell(console, f"{what}, {done:,} of {total:,}")
+
+        yield say
         return
     with Progress(
         TextColumn("{task.description}", markup=False),
@@ -104,3 +117,24 @@ def progress_bar(console: Console, what: str, total: int) -> Generator[Callable[
     ) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+def runs_to_come(
+    whose: str, planned: Sequence[tuple[int, int]], jobs: int | None, scheduler: str | None
+) -> str:
+    """What is about to be run, in words: `planned` are, of each trace, the runs and its requests.
+
+    Nothing is said of the time: a policy takes as long for a request as it likes.
+    """
+    runs = sum(each for each, _ in planned)
+    requests = sum(each * size for each, size in planned)
+    if scheduler is not None:
+        where = "on the cluster"
+    else:
+        number = jobs or os.cpu_count() or 1
+        where = "one after the other" if number == 1 else f"{number} at a time"
+    over = counted(len(planned), "trace")
+    return (
+        f"{whose}: {counted(runs, 'run')} over {over}, {where}; "
+        f"{counted(requests, 'request')} in all"
+    )

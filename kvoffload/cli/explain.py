@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kvoffload.cli.problems import UsageError
+from kvoffload.cli.prose import tell
 from kvoffload.cli.screen import open_screen
 from stateful_models.contract import CLAUSES, KIND_TEXTS, SOURCE_TEXTS, Clause, Kind, Profile
 from stateful_models.globs import fitting
@@ -52,7 +53,7 @@ def explain(
         lines = [(one.id, one.kind.value, one.sentence) for one in CLAUSES.values()]
         lines += [(one.id, Kind.CLAIM.value, one.promise) for one in own.values()]
         for name, kind, sentence in lines:
-            screen.print(Text(f"{name:9} {kind} {sentence}"), soft_wrap=True)
+            tell(screen, f"{name:9} {kind} {sentence}", step=12)
         return
     for glob in clause:
         found = fitting(glob.upper(), CLAUSES)
@@ -95,7 +96,7 @@ def _show_own(screen: Console, clause: OwnClause) -> None:
         f"    convicts under: {', '.join(profile.value for profile in Profile)}",
         f"  judged by: the invariant {clause.kind}, in every program of {engines_of_own()}",
     ):
-        screen.print(Text(line), soft_wrap=True)
+        tell(screen, line)
 
 
 def _show(screen: Console, clause: Clause) -> None:
@@ -103,7 +104,7 @@ def _show(screen: Console, clause: Clause) -> None:
     from stateful_models.engines.scopes import judged_by
 
     def say(text: str, style: str = "") -> None:
-        screen.print(Text(text, style=style), soft_wrap=True)
+        tell(screen, text, style)
 
     say(clause.id, "bold")
     for part in clause.parts:

@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 from rich.console import Console
 
 from kvoffload import __version__
-from kvoffload.cli.executors import executor_for, progress_bar
+from kvoffload.cli.executors import executor_for, progress_bar, runs_to_come
 from kvoffload.cli.folder import Folder
 from kvoffload.cli.interrupts import deferred_interrupt
 from kvoffload.cli.judging import (
@@ -24,6 +24,7 @@ from kvoffload.cli.judging import (
     recognised_version,
 )
 from kvoffload.cli.problems import UsageError
+from kvoffload.cli.prose import tell
 from kvoffload.cli.traffic import Section, Traffic, number_text
 from kvoffload.cli.verdicts import narrate_trial
 from kvoffload.errors import InvalidValueError, TraceError
@@ -32,8 +33,9 @@ from kvoffload.judge.hint_value import HintValue, plan_hints
 from kvoffload.judge.page import page
 from kvoffload.judge.report import Contract, Judgement, to_json
 from kvoffload.judge.session_value import SessionValue, plan_sessions
-from kvoffload.judge.study import Study
+from kvoffload.judge.study import Study, workload_of
 from kvoffload.judge.value import TraceValue, plan_value
+from kvoffload.wording import counted
 from stateful_models.engines.hints import hostile_values
 from stateful_models.loading import TargetError
 from stateful_models.trial.trials import hold_trial
@@ -41,6 +43,9 @@ from stateful_models.vllm.trial import hold_vllm_trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+RUN = {Section.VALUE, Section.SESSIONS, Section.HINTS}
+"""The parts that take runs over traces."""
 
 
 @frozen(kw_only=True)
@@ -74,10 +79,25 @@ class Asked:
             words += ["--section", each.value]
         return shlex.join(words)
 
+    def outlook(self) -> str:
+        """What is to come, and how long that takes, as far as it is known before the start."""
+        parts: list[str] = []
+        if Section.CONTRACT in self.sections:
+            parts.append("the contract (a trial that takes up to 10 s on two idle cores)")
+        runs = [section.value for section in self.sections if section in RUN]
+        if runs:
+            over = counted(len(self.traffic.traces), "trace")
+            parts.append(f"{', '.join(runs)} (runs over {over}, counted once they are planned)")
+        if Section.COST in self.sections:
+            parts.append(f"cost (each policy for up to {number_text(self.cost_seconds)} s)")
+        return "; then ".join(parts)
+
 
 def hold_judgement(asked: Asked, console: Console) -> Judgement:
     """Judge. Raises UsageError where that cannot be done."""
     subject, contract = asked.subject, None
+    if not set(asked.sections) <= RUN:
+        tell(console, f"{subject.name}: {asked.outlook()}")
     if Section.CONTRACT in asked.sections:
         contract, version = _try_contract(asked, console)
         subject = evolve(subject, vllm=version)
@@ -100,7 +120,7 @@ def hold_judgement(asked: Asked, console: Console) -> Judgement:
         contract=contract,
         notes=subject.notes if set(asked.sections) - {Section.CONTRACT} else (),
     )
-    if not set(asked.sections) <= {Section.CONTRACT, Section.COST}:
+    if set(asked.sections) & RUN:
         judgement = _run(judgement, asked, subject, console)
     if Section.COST in asked.sections:
         judgement = evolve(judgement, cost=_measure(asked, subject, console))
@@ -140,15 +160,17 @@ def _run(judgement: Judgement, asked: Asked, subject: Subject, console: Console)
     values: list[Callable[[], TraceValue]] = []
     sessions: list[Callable[[], SessionValue]] = []
     hints: list[Callable[[], HintValue]] = []
+    planned: list[tuple[int, int]] = []
     try:
         for source in asked.traffic.sources():
+            before = len(study)
             plan = asked.traffic.plan(source, policies)
             if Section.VALUE in asked.sections:
                 values.append(plan_value(study, plan))
             if Section.SESSIONS in asked.sections:
                 sessions.append(plan_sessions(study, plan))
             if Section.HINTS in asked.sections:
-                planned = plan_hints(
+                hint_value = plan_hints(
                     study,
                     plan,
                     policies[subject.name],
@@ -156,7 +178,9 @@ def _run(judgement: Judgement, asked: Asked, subject: Subject, console: Console)
                     hints_for=SentHints(subject),
                     hostile=hostile_values,
                 )
-                hints.append(planned)
+                hints.append(hint_value)
+            planned.append((len(study) - before, len(workload_of(source, 0).requests)))
+        tell(console, runs_to_come(subject.name, planned, asked.jobs, asked.scheduler))
         with (
             executor_for(asked.jobs, asked.scheduler) as executor,
             progress_bar(console, f"{subject.name}: runs", len(study)) as proceed,

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kvoffload.cli.prose import tell
 from stateful_models.loading import in_one_line
 from stateful_models.trial.portability import Obstacle, Portability
 from stateful_models.trial.verdicts import Report
@@ -26,7 +27,7 @@ def show_fallbacks(console: Console, report: Report) -> None:
     for one in dict.fromkeys(chain.from_iterable(map(sorted, told))):
         where = _spans(rows, [one in these for these in told])
         text = f"{report.target}: {one}, in {where}"
-        console.print(Text(in_one_line(text), style="bold red"), soft_wrap=True)
+        tell(console, in_one_line(text), "bold red")
 
 
 def show_portability(console: Console, report: Report) -> None:
@@ -34,9 +35,7 @@ def show_portability(console: Console, report: Report) -> None:
     rows = report.portability
     if not rows:
         return
-    console.print(
-        Text(in_one_line(f"{report.target}: portability. {_recognised(rows)}")), soft_wrap=True
-    )
+    tell(console, in_one_line(f"{report.target}: portability. {_recognised(rows)}"))
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
     table.add_column("vLLM", overflow="fold", min_width=7)
     table.add_column("loads", overflow="fold", min_width=5)

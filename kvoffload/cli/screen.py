@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from kvoffload.cli.names import PolicyNames
 from kvoffload.cli.problems import ReaderLeftError
+from kvoffload.cli.prose import tell
 from kvoffload.cli.trial import MAX_VIOLATIONS, Conditions, Outcome
 from kvoffload.wording import counted
 from stateful_models.loading import in_one_line
@@ -96,13 +97,14 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome], *, checked: boo
         table = _table(outcomes, names, checked=checked)
     console.print(table)
     for name, target in names.explained.items():
-        console.print(Text(f"{name} is {target}"), soft_wrap=True)
+        tell(console, f"{name} is {target}")
     if checked:
         checks = sum(outcome.report.checks for outcome in outcomes)
         violations = sum(outcome.report.violations for outcome in outcomes)
-        console.print(
+        tell(
+            console,
             f"Every call was judged: {counted(checks, 'check')}, "
-            f"{counted(violations, 'violation')}."
+            f"{counted(violations, 'violation')}.",
         )
     for outcome in outcomes:
         if outcome.convicted:
@@ -152,7 +154,7 @@ def _show_conviction(console: Console, outcome: Outcome) -> None:
     whose = f"{manager} with {policy} at {counted(report.capacity, 'chunk')}"
 
     def say(text: str, style: str = "") -> None:
-        console.print(Text(in_one_line(text), style=style), soft_wrap=True)
+        tell(console, in_one_line(text), style)
 
     shown: set[str] = set()
     error_shown = False

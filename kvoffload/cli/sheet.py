@@ -31,6 +31,7 @@ from kvoffload.canonical.wording import (
     describe_tokens,
     describe_turns,
 )
+from kvoffload.cli.prose import tell
 from kvoffload.wording import counted
 
 SYMBOLS: Final = digits + ascii_lowercase + ascii_uppercase
@@ -281,7 +282,7 @@ class Sheet:
         return self.console.measure(table, options=unbounded).maximum <= self.console.width
 
     def _say(self, text: str, style: str = "") -> None:
-        self.console.print(Text(text, style=style), soft_wrap=True)
+        tell(self.console, text, style)
 
 
 def _table() -> Table:

@@ -65,10 +65,27 @@ def refuses_by_design(policy: Policy, policy_name: str) -> bool:
 
     Raises UsageError when it raises instead of telling.
     """
-    found = CachePolicyFactory.get_cache_policy_cls(policy) if isinstance(policy, str) else policy
+    found = _class_of(policy)
     with failing_as(f"--policy {policy_name}: may_refuse cannot be read"):
         # A policy need not derive from ours, and then may lack the declaration.
         return bool(getattr(found, "may_refuse", None))
+
+
+def evicts_more_by_design(policy: Policy) -> bool:
+    """Whether the policy declares that its `evict` may give more than it is asked for.
+
+    One that raises instead of telling declares nothing.
+    """
+    try:
+        stated: object = getattr(_class_of(policy), "capabilities", None)
+    except Exception:
+        return False
+    if stated is None:
+        return False
+    # Whoever states any has imported this too.
+    from stateful_models.capabilities import Capabilities
+
+    return isinstance(stated, Capabilities) and stated.may_evict_more is not None
 
 
 def find_manager(target: str | None) -> ManagerMaker:
@@ -107,8 +124,9 @@ def make_manager(
     with_what = "" if ours else f" with {policy_name}"
     # Only what differs from the default, for managers that know fewer options.
     options = {} if store_threshold == 1 else {"store_threshold": store_threshold}
+    build = _for_more_victims() if ours and evicts_more_by_design(policy) else maker
     with failing_as(f"{whose}: cannot be built{with_what}"):
-        return maker(chunks, cache_policy=policy, enable_events=True, **options)
+        return build(chunks, cache_policy=policy, enable_events=True, **options)
 
 
 def find_invariant(target: str) -> InvariantTarget:
@@ -137,6 +155,16 @@ def make_invariant(target: InvariantTarget) -> Invariant[Account]:
     """A new instance. Raises UsageError when its constructor raises."""
     with failing_as(f"--invariant {target.name}: cannot be built"):
         return target.make()
+
+
+def _for_more_victims() -> ManagerMaker:
+    from stateful_models.generous import GenerousManager
+
+    return GenerousManager
+
+
+def _class_of(policy: Policy) -> type[CachePolicy]:
+    return CachePolicyFactory.get_cache_policy_cls(policy) if isinstance(policy, str) else policy
 
 
 def _find_class(target: str) -> type[object]:

@@ -15,6 +15,7 @@ from kvoffload.cli.targets import (
     InvariantTarget,
     ManagerMaker,
     Policy,
+    evicts_more_by_design,
     make_invariant,
     make_manager,
     refuses_by_design,
@@ -204,12 +205,19 @@ def _watch(
 
     threshold = conditions.store_threshold
     may_refuse = refuses_by_design(policy, policy_name)
-    usual = manager_invariants(store_threshold=threshold, enable_events=True, may_refuse=may_refuse)
+    may_evict_more = evicts_more_by_design(policy)
+    usual = manager_invariants(
+        store_threshold=threshold,
+        enable_events=True,
+        may_refuse=may_refuse,
+        may_evict_more=may_evict_more,
+    )
     return WatchedManager(
         manager,
         num_chunks=chunks,
         store_threshold=threshold,
         enable_events=True,
         may_refuse=may_refuse,
+        may_evict_more=may_evict_more,
         invariants=[*usual, *map(make_invariant, conditions.invariants)],
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
+from itertools import count, groupby
 from math import inf
 from textwrap import wrap
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from rich import box
 from rich.console import Console
@@ -19,6 +19,7 @@ from rich.text import Text
 from kvoffload.cli.clause_names import in_short
 from kvoffload.cli.names import PolicyNames
 from kvoffload.cli.portability import show_fallbacks, show_portability
+from kvoffload.cli.prose import tell
 from kvoffload.wording import counted, percent
 from stateful_models.loading import in_one_line
 from stateful_models.trial.arguments import argument_words
@@ -26,11 +27,14 @@ from stateful_models.trial.request import Request
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
 
 LINE_SECONDS = 10.0
-VERDICT_WIDTH = 14
+TARGET = "target"
 MOST_CUT = 2
-ARGUMENTS_WIDTH = 26
-HELD_WIDTH = 78
+CUT_WIDTH = 15
+ARGUMENTS_WIDTH = 40
 STYLES = {Outcome.CLEAN: "green", Outcome.CONVICTED: "bold red", Outcome.UNTRIED: "yellow"}
+
+_Row: TypeAlias = "tuple[Sequence[str], Report | None]"
+"""The lines of its first column, and whose figures stand beside them."""
 
 
 class TrialNarrator(Protocol):
@@ -83,16 +87,12 @@ def show_reports(console: Console, reports: Sequence[Report]) -> None:
     for report in reports:
         show_fallbacks(console, report)
     first = reports[0]
-    console.print(
-        Text(
-            f"contract {first.contract}, profile {first.profile}, level {first.level}, "
-            f"seed {first.seed}"
-        )
+    tell(
+        console,
+        f"contract {first.contract}, profile {first.profile}, level {first.level}, "
+        f"seed {first.seed}",
     )
-    names = PolicyNames.of([report.target for report in reports])
-    console.print(_table(reports, names))
-    for name, target in names.explained.items():
-        console.print(Text(f"{name} is {target}"), soft_wrap=True)
+    _show_table(console, reports)
     _show_alike(console, reports, Verdict.HELD, _held)
     for report in reports:
         _show(console, report)
@@ -100,48 +100,81 @@ def show_reports(console: Console, reports: Sequence[Report]) -> None:
     _show_alike(console, reports, Verdict.NOT_APPLICABLE, _by_reason)
 
 
-def _table(reports: Sequence[Report], names: PolicyNames) -> Table:
-    """A row for each; where one target has several, they stand under it by their arguments."""
+def _show_table(console: Console, reports: Sequence[Report]) -> None:
+    """A row for each. Where a name or an argument has no room there, a number stands for it."""
+    names = PolicyNames.of([report.target for report in reports])
+    explained = dict(names.explained)
+    bare = console.measure(_table([((), report) for report in reports])).maximum
+    room = console.width - bare + len(TARGET)
+    rows: list[_Row] = []
+    numbers = count(1)
+    for target, group in groupby(reports, key=lambda report: report.target):
+        placed = list(_placed(list(group), names, min(room, ARGUMENTS_WIDTH)))
+        if any(len(line) > room for place, _ in placed for line in place):
+            numbered = [
+                (f"[{next(numbers)}]", report) for _, report in placed if report is not None
+            ]
+            explained.pop(names.short[target], None)
+            explained |= {number: _called(report) for number, report in numbered}
+            placed = [((number,), report) for number, report in numbered]
+        rows += placed
+    console.print(_table(rows))
+    for name, target in explained.items():
+        tell(console, in_one_line(f"{name} is {target}"))
+
+
+def _placed(rows: Sequence[Report], names: PolicyNames, width: int) -> Iterator[_Row]:
+    """What stands in the first column of the rows of one target: its arguments are under it.
+
+    Where it has several rows, it stands above them, with what they have in common.
+    """
+    common = set(argument_words(rows[0].arguments)).intersection(
+        *(argument_words(report.arguments) for report in rows)
+    )
+    shared = [word for word in argument_words(rows[0].arguments) if word in common]
+    place = [names.short[rows[0].target], *_indented(shared, width)]
+    if len(rows) == 1:
+        yield place, rows[0]
+        return
+    yield place, None
+    for report in rows:
+        own = [word for word in argument_words(report.arguments) if word not in common]
+        yield _indented(own, width), report
+
+
+def _table(rows: Iterable[_Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
-    # Where the screen is narrow these two are folded, and no figure goes.
-    table.add_column("target", overflow="fold")
-    table.add_column("verdict", overflow="fold", max_width=VERDICT_WIDTH)
-    for heading in ("held", "convicts", "not\nreached", "n/a", "programs", "s"):
+    # Where nothing else fits on the screen these two are folded, and no figure goes.
+    for heading in (TARGET, "verdict"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("held", "con-\nvicts", "not\nreached", "n/a", "pro-\ngrams", "s"):
         wide = max(map(len, heading.split("\n")))
         table.add_column(heading, justify="right", no_wrap=True, min_width=wide)
-    for target, group in groupby(reports, key=lambda report: report.target):
-        rows = list(group)
-        common = set(argument_words(rows[0].arguments)).intersection(
-            *(argument_words(report.arguments) for report in rows)
-        )
-        shared = [word for word in argument_words(rows[0].arguments) if word in common]
-        place = [names.short[target], *_indented(shared)]
-        if len(rows) > 1:
+    for place, report in rows:
+        if report is None:
             table.add_row(Text("\n".join(place)))
-        for report in rows:
-            own = [word for word in argument_words(report.arguments) if word not in common]
-            place = place if len(rows) == 1 else _indented(own)
-            counts = [
-                len(_of(report, Verdict.HELD)),
-                len(report.roots),
-                len(_of(report, Verdict.NOT_REACHED)),
-                len(_of(report, Verdict.NOT_APPLICABLE)),
-            ]
-            table.add_row(
-                Text("\n".join(place)),
-                Text(_outcome(report), style=STYLES[report.verdict]),
-                *map(str, counts),
-                f"{report.reach.programs:,}",
-                f"{report.seconds:.1f}",
-            )
+            continue
+        counts = [
+            len(_of(report, Verdict.HELD)),
+            len(report.roots),
+            len(_of(report, Verdict.NOT_REACHED)),
+            len(_of(report, Verdict.NOT_APPLICABLE)),
+        ]
+        table.add_row(
+            Text("\n".join(place)),
+            Text(_outcome(report), style=STYLES[report.verdict]),
+            *map(str, counts),
+            f"{report.reach.programs:,}",
+            f"{report.seconds:.1f}",
+        )
     return table
 
 
-def _indented(words: Sequence[str]) -> list[str]:
+def _indented(words: Sequence[str], width: int) -> list[str]:
     """Arguments under their target, on as few lines as leave room for the figures."""
     return wrap(
         " ".join(words),
-        ARGUMENTS_WIDTH,
+        max(1, width),
         initial_indent="  ",
         subsequent_indent="  ",
         break_long_words=False,
@@ -161,8 +194,9 @@ def _cut(report: Report) -> str:
     least = sorted(report.cut, key=lambda engine: report.cut[engine])
     told = [f"{engine} {percent(report.cut[engine])}" for engine in least[:MOST_CUT]]
     more = len(least) - MOST_CUT
-    lines = [*told, *([f"{more} more"] if more > 0 else [])]
-    return "\n(cut by time:\n" + ",\n".join(lines) + ")" if lines else ""
+    parts = [*told, *([f"{more} more"] if more > 0 else [])]
+    lines = [line for part in parts for line in wrap(f"{part},", CUT_WIDTH, subsequent_indent=" ")]
+    return "\n(cut by time:\n" + "\n".join(lines).removesuffix(",") + ")" if lines else ""
 
 
 def _of(report: Report, verdict: Verdict) -> list[ClauseVerdict]:
@@ -177,7 +211,7 @@ def _show(console: Console, report: Report) -> None:
     target = _called(report)
 
     def say(text: str, style: str = "") -> None:
-        console.print(Text(in_one_line(text), style=style), soft_wrap=True)
+        tell(console, in_one_line(text), style)
 
     if report.problem:
         problem = report.problem.removeprefix(f"{report.target}: ")
@@ -217,30 +251,34 @@ def _show_alike(
     console: Console,
     reports: Sequence[Report],
     verdict: Verdict,
-    tell: Callable[[Sequence[ClauseVerdict]], Sequence[str]],
+    lines_of: Callable[[Sequence[ClauseVerdict]], Sequence[str]],
 ) -> None:
     """The clauses of a verdict, once for all targets of which the same is told."""
     whose: dict[tuple[str, ...], list[str]] = {}
     for report in reports:
-        lines = tuple(tell(_of(report, verdict)))
+        lines = tuple(lines_of(_of(report, verdict)))
         if lines:
             whose.setdefault(lines, []).append(_called(report))
     for lines, names in whose.items():
         every = len(names) == len(reports) > 1
         who = "all of them" if every else ", ".join(names)
         for line in (f"{who}: {verdict.value}", *lines):
-            console.print(Text(in_one_line(line)), soft_wrap=True)
+            tell(console, in_one_line(line))
 
 
 def _held(clauses: Sequence[ClauseVerdict]) -> list[str]:
-    """The ids, on as many lines as it takes."""
-    return wrap(
-        in_short([clause.id for clause in clauses]),
-        HELD_WIDTH,
-        initial_indent="  ",
-        subsequent_indent="  ",
-        break_on_hyphens=False,
-    )
+    """The ids, in a line; in others those that were not tried to the end."""
+    found: dict[str, list[str]] = {}
+    for clause in clauses:
+        found.setdefault(_as_far_as(clause), []).append(clause.id)
+    return [f"  {in_short(found[short])}{short}" for short in sorted(found, key=bool)]
+
+
+def _as_far_as(clause: ClauseVerdict) -> str:
+    """Which of its engines ended early, and with how much of what they were to try."""
+    least = sorted(clause.cut.items(), key=lambda one: one[1])
+    told = ", ".join(f"{engine} {percent(share)}" for engine, share in least)
+    return f" (as far as it was tried: {told})" if told else ""
 
 
 def _by_reason(clauses: Iterable[ClauseVerdict]) -> tuple[str, ...]:
@@ -255,7 +293,7 @@ def _show_broken(console: Console, report: Report, clause: ClauseVerdict) -> Non
     target = _called(report)
 
     def say(text: str, style: str = "") -> None:
-        console.print(Text(text, style=style), soft_wrap=True)
+        tell(console, text, style)
 
     if clause.convicts:
         say(f"{target} breaks {clause.id}", "bold red")
@@ -282,7 +320,6 @@ def _show_broken(console: Console, report: Report, clause: ClauseVerdict) -> Non
             say(f"  {line}")
     if clause.test:
         # Flush left, so that it can be taken from the screen as it is.
-        say("  as a test:\n")
-        for line in clause.test.splitlines():
-            say(line, "dim")
-        say("")
+        say("  as a test:")
+        for line in ("", *clause.test.splitlines(), ""):
+            console.print(Text(line, style="dim"), soft_wrap=True)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from attrs import evolve
-from rich.text import Text
 
 from kvoffload.cli.clause_names import ClauseNames, KnownFailures
 from kvoffload.cli.interrupts import deferred_interrupt
@@ -20,6 +19,7 @@ from kvoffload.cli.problems import (
     RunInterruptedError,
     UsageError,
 )
+from kvoffload.cli.prose import tell
 from kvoffload.cli.results import TO_STDOUT, ResultFile, open_result, print_json
 from kvoffload.cli.screen import open_screen
 from kvoffload.cli.targets import REGISTERED, find_invariant
@@ -219,7 +219,8 @@ def verify(
         str | None,
         typer.Option(
             metavar="FILE.py",
-            help="Write a pytest file: a test for each conviction, and one for each clause.",
+            help="Write a pytest file: a test for each clause that a program broke, and one for "
+            "all others.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -356,7 +357,8 @@ def judge_logs(paths: Sequence[Path], *, profile: ProfileName, invariants: Seque
         if failed:
             told = failed[0].removesuffix(NOT_ASKED_AGAIN)
             raise UsageError(f"--log {path}: an invariant failed: {told}")
-        screen.print(Text(str(report)), soft_wrap=True)
+        for line in str(report).splitlines():
+            tell(screen, line)
         convicted = convicted or bool(report.convictions)
     if convicted:
         raise typer.Exit(EXIT_VIOLATION)

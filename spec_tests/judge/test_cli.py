@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kvoffload.cli import run
+from kvoffload.cli import executors, run
 from kvoffload.cli.executors import progress_bar
 from kvoffload.cli.judging import Subject
 from kvoffload.judge.report import Judgement, from_json
@@ -233,9 +233,11 @@ class TestPage:
                 check=True,
             )
             assert cells(done.stdout) == cells(page) != []
-            # Nobody looks at it.
-            assert done.stderr == ""
+            # Nobody looks at a bar.
+            (told,) = done.stderr.splitlines()
+            assert re.fullmatch(r"arc: \d+ runs over 1 trace, one after the other; .*", told)
 
+    @pytest.mark.usefixtures("short_trials")
     def test_a_whole_page_is_a_page(self, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         measure_quickly(monkeypatch)
         page, data = judged(here, "lru", "--jobs", "1")
@@ -367,6 +369,7 @@ class TestTargets:
         assert "PolicyContractError" in page
         assert "POL-2" in page
 
+    @pytest.mark.usefixtures("short_trials")
     def test_one_that_is_convicted_on_trial(self, here: Path) -> None:
         page, data = judged(here, "policies.py:Wrong", "--section", "contract", status=1)
         assert "**convicted**" in page
@@ -437,8 +440,31 @@ def test_what_cannot_be_judged(
 ) -> None:
     assert run(["judge", *options]) == 2
     _, error = capsys.readouterr()
-    assert said in error
-    assert error.count("\n") == 1
+    # What is to come is told before it is known that it cannot be.
+    *before, last = error.splitlines()
+    assert said in last
+    assert len(before) <= ("contract" in options)
+
+
+def test_what_is_to_come_is_told_and_not_on_the_page(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_quickly(monkeypatch)
+    monkeypatch.setattr(executors, "LINE_SECONDS", 0.0)
+    sections = ("--section", "value", "--section", "cost", "--cost-seconds", "5")
+    options = ("--capacity", "10", "--gpu-chunks", "0", "--jobs", "1")
+    assert run(["judge", "sieve", "--trace", "small.jsonl", *options, *sections]) == 0
+    page, told = capsys.readouterr()
+    lines = told.splitlines()
+    assert lines[:2] == [
+        "sieve: value (runs over 1 trace, counted once they are planned); then cost (each policy "
+        "for up to 5 s)",
+        # That of the policy, of LRU, ARC, the optimum and a cache without bound.
+        "sieve: 5 runs over 1 trace, one after the other; 1,500 requests in all",
+    ]
+    assert lines[2:7] == [f"sieve: runs, {done} of 5" for done in range(1, 6)]
+    assert lines[7:] == [f"sieve: cost, {done} of 3" for done in range(1, 4)]
+    assert "runs over" not in page
 
 
 def test_ctrl_c(
@@ -449,7 +475,8 @@ def test_ctrl_c(
 
     monkeypatch.setattr("kvoffload.judge.study.Study.carry_out", interrupt)
     assert run(["judge", "lru", "--trace", "small.jsonl", *VALUE]) == 130
-    assert capsys.readouterr().err == "kvoffload: interrupted; lru is not judged\n"
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "kvoffload: interrupted; lru is not judged"
 
 
 def test_a_bar_on_a_terminal() -> None:

@@ -69,25 +69,74 @@ def test_its_tables_are_those_of_the_data(here: Path, capsys: pytest.CaptureFixt
             assert cells[2].split(" [")[0] == (f"{over.value:+.4f}" if over else "-")
             assert cells[3].split(" [")[0] == (f"{gap.value:.4f}" if gap else "-")
     assert "**30 chunks**, " in page
+    assert "\n".join(comparison_lines(data, None)) in page
     # The command in it gives the same again.
+    again = [*shlex.split(data.command)[1:], "--jobs", "1"]
     capsys.readouterr()
-    assert run([*shlex.split(data.command)[1:], "--jobs", "1"]) == 0
-    again = capsys.readouterr().out
-    assert figures(again) == shown
-    assert "\n".join(comparison_lines(data, {})) in again
+    assert run([*again, "--json", "-"]) == 0
+    out, told = capsys.readouterr()
+    assert from_json(out.encode()) == data
+    assert "optimum" in told
+    assert run([*again, "--json", "-", "--out", "other"]) == 0
+    assert capsys.readouterr().out == out
+    assert (here / "other" / "report.json").read_text() == out
 
 
 def test_by_default_all_that_are_registered(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", *OPTIONS, "--capacity", "10"]) == 0
-    shown = figures(capsys.readouterr().out)
-    assert list(shown) == [*CachePolicyFactory.names(), OPTIMUM, INFINITE]
+    shown = table_rows(capsys.readouterr().out)
+    assert list(shown) == [*CachePolicyFactory.names(), OPTIMUM]
+
+
+def table_rows(out: str) -> dict[str, list[str]]:
+    """What stands behind the name of each policy, in all tables of a screen."""
+    found: dict[str, list[str]] = {}
+    for line in out.splitlines():
+        row = re.fullmatch(r" (?!policy)(\S+) +([-.\d].*)", line)
+        if row is not None:
+            found.setdefault(row[1], []).extend(row[2].split())
+    return found
+
+
+@pytest.mark.parametrize(("columns", "tables"), [("40", 3), ("80", 1)])
+def test_a_short_table_goes_to_the_screen(
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: str,
+    tables: int,
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    sizes = ["--capacity", "10", "--capacity", "30", "--capacity", "90"]
+    assert run(["compare", "sieve", *OPTIONS, *sizes, "--json", "figures.json"]) == 0
+    data = from_json((here / "figures.json").read_bytes())
+    (tier,) = data.values[0].tiers
+    out, told = capsys.readouterr()
+    assert told == "to compare: 10 runs over 1 trace, one after the other; 1,500 requests in all\n"
+    assert out.count(" policy ") == tables
+    assert out.endswith(f"\nAgain: {data.command}\n")
+    shown = table_rows(out)
+    assert list(shown) == ["lru", "sieve", OPTIMUM]
+    for name, row in shown.items():
+        expected: list[str] = []
+        for point in tier.of(name):
+            assert point.token_hits
+            expected.append(f"{point.token_hits.value:.4f}")
+            over = point.over_lru
+            if over is not None:
+                assert over.low is not None
+                assert over.high is not None
+                sure = over.low > 0 or over.high < 0
+                expected.append(f"{over.value:+.4f}{'*' if sure else ''}")
+        assert row == expected
+    assert any(cell.endswith("*") for cell in shown[OPTIMUM])
 
 
 def test_a_policy_that_raises_is_told_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "mine.py:Tires", *OPTIONS, "--capacity", "10"]) == 1
     out = capsys.readouterr().out
-    assert figures(out)["Tires"] == [["-"] * 4]
-    assert re.search(r"^- \*\*Tires\*\*: .*RuntimeError: tired \(in request \d+ ", out, re.M)
+    assert table_rows(out)["Tires"] == ["-"]
+    assert re.search(r"^Tires at 10 chunks: .*RuntimeError: tired \(in request \d+ ", out, re.M)
 
 
 @pytest.mark.parametrize(

@@ -71,14 +71,16 @@ class Breach:
 
 
 class Cut(NamedTuple):
-    """How much an engine did before its time was up: `share` of its programs, depths or worlds.
+    """How much an engine did before it ended early: `share` of its programs, depths or worlds.
 
-    `clauses` are those that it judges; those of an author's own too where it `judges_all`.
+    `clauses` are those that it judges; those of an author's own too where it `judges_all`. It was
+    its time that was up, unless it `hung`: calls did not return.
     """
 
     share: float
     clauses: tuple[str, ...]
     judges_all: bool
+    hung: bool = False
 
 
 Demand: TypeAlias = "tuple[str, Kind | None]"
@@ -134,7 +136,7 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
     notes: list[str] = field(factory=list)
     """What a reader should know: advice, figures, budgets that were cut."""
     cuts: dict[str, Cut] = field(factory=dict)
-    """Which engines were cut, by their names."""
+    """Which engines ended early, by their names."""
     tried: set[str] = field(factory=set)
     """Clauses that some engine really put to the test."""
     hung: int = 0
@@ -165,11 +167,25 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
     def cut(self, engine: AnyEngine, played: int, of: int, what: str = "programs") -> None:
         """An engine ended before it had played all that it was to play."""
         told = f"{engine.name}: cut after {played} of {of} {what}"
+        share = played / of
         if not self.gave_up:
-            share = played / of
             told += f" ({percent(share)}), for lack of time"
-            self.cuts[engine.name] = Cut(share, engine.clauses, engine.judges_all)
+        self._ended_early(engine, share, hung=self.gave_up)
         self.note(told)
+
+    def ended(self, engine: AnyEngine, played: int, of: int) -> None:
+        """An engine ended before it had played all its programs, for calls did not return."""
+        self._ended_early(engine, played / of, hung=True)
+        self.note(f"{engine.name}: ended after {played} of {of} programs, for calls did not return")
+
+    def given_up(self, engines: Iterable[AnyEngine]) -> None:
+        """These engines are not begun any more, for calls did not return."""
+        for engine in engines:
+            self._ended_early(engine, 0.0, hung=True)
+        self.note(GAVE_UP)
+
+    def _ended_early(self, engine: AnyEngine, share: float, *, hung: bool) -> None:
+        self.cuts[engine.name] = Cut(share, engine.clauses, engine.judges_all, hung)
 
     def count(self) -> None:
         """One more program is played."""

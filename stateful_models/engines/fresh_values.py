@@ -94,10 +94,18 @@ class FreshValues:
             return None
         return {**{name: own[name] for name in self.names if name in own}, **ending}
 
-    def events(self, number: int) -> Iterator[HostEvent]:
-        """Every event that there is, with the values of the n-th."""
+    @property
+    def told_by_events(self) -> tuple[str, ...]:
+        """The names of the events that say of which one they are."""
+        return tuple(dict.fromkeys(name for name, _ in self._places))
+
+    def events(self, number: int, *, telling: bool = True) -> Iterator[HostEvent]:
+        """Every event that there is, with the values of the n-th; if not `telling` only those
+        that say nothing of any one, as a tick."""
         base = self.bases[number % len(self.bases)] or {}
         for event in {(one.name, len(one.values)): one for one in self._events}.values():
+            if not telling and event.name in self.told_by_events:
+                continue
             named = [
                 {
                     place: fresh(base.get(name, known), number)
@@ -123,6 +131,12 @@ class FreshValues:
         """The values of the n-th that are new, by name."""
         own = self.hints(number) or {}
         return {name: own[name] for name in self.names if name in own}
+
+    @property
+    def unended(self) -> list[Mapping[str, object]]:
+        """What the last request of one that does not end may say beside: nothing, or what some
+        ending says that ends nothing."""
+        return [{}, *(ending for ending in self.endings if ending)]
 
     def _number(self, hints: Hints) -> int:
         """How many of the names are in it."""

@@ -118,10 +118,7 @@ class HostileHints(Engine):
                     return
                 convicted = True
             if convicted and trial.hung >= MOST_HANGING:
-                trial.note(
-                    f"{self.name}: ended after {number} of {len(programs)} programs, for calls did "
-                    "not return"
-                )
+                trial.ended(self, number, len(programs))
                 return
 
     def _programs(self, trial: PolicyTrial[P], usual: list[Hints]) -> Iterator[Program]:

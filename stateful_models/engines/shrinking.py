@@ -27,6 +27,8 @@ from stateful_models.programs import (
 
 SHORT: Final = 12
 """Of a program of so many operations any two are left out at once."""
+COMPACTING: Final = 60
+"""As many programs more are tried to join what is left of it."""
 _ENDS: Final[Mapping[type[op.OfKeys], type[op.OfKeys]]] = {
     op.PrepareLoad: op.CompleteLoad,
     op.PrepareStore: op.CompleteStore,
@@ -61,7 +63,14 @@ def shrink(
                 break
     except OutOfBudgetError:
         pass
-    return tidied(search.best, still_fails, budget, expired, any_hints=any_hints)
+    compact = Search(search.best, still_fails, min(budget, COMPACTING), expired)
+    try:
+        # Those are few, and most often missed where the budget went into a long program.
+        while any(map(compact.attempt, _compacter(compact.best))):
+            pass
+    except OutOfBudgetError:
+        pass
+    return tidied(compact.best, still_fails, budget, expired, any_hints=any_hints)
 
 
 def _leave_out(search: Search) -> None:
@@ -134,6 +143,14 @@ def _leaps(program: Program) -> Iterator[Program]:
     if len(program) <= SHORT:
         for pair in combinations(places, 2):
             yield _without_places(program, *pair)
+
+
+def _compacter(program: Program) -> Iterator[Program]:
+    """What has fewer operations: the keys of two calls in one, or one operation less."""
+    for first, second in combinations(range(len(program)), 2):
+        yield from _joined(program, first, second)
+    for place in range(len(program) - 1):
+        yield _without_places(program, place)
 
 
 def _merged(program: Program, earlier: op.RequestId, later: op.RequestId) -> Iterator[Program]:

@@ -58,17 +58,18 @@ def manager_invariants(
     store_threshold: int = 1,
     enable_events: bool = False,
     may_refuse: bool = False,
+    may_evict_more: bool = False,
     max_tracker_size: int | None = None,
 ) -> list[Invariant[Account]]:
     """A fresh set of every family, for a manager configured like this.
 
-    `may_refuse`: the policy refuses by design (POL-3). `max_tracker_size` None: not known, but
-    not 0.
+    `may_refuse`: the policy refuses by design (POL-3). `may_evict_more`: it gives more victims than
+    it is asked for. `max_tracker_size` None: not known, but not 0.
     """
     return [
         Admission(store_threshold, max_tracker_size),
         Slots(),
-        EvictionProtection(may_refuse=may_refuse),
+        EvictionProtection(may_refuse=may_refuse, may_evict_more=may_evict_more),
         Generations(),
         RefCounts(),
         Residency(),
@@ -80,7 +81,7 @@ def manager_invariants(
         Holdings(),
         QuietCalls(),
         Accesses(store_threshold),
-        StoreHooks(may_refuse=may_refuse),
+        StoreHooks(may_refuse=may_refuse, may_evict_more=may_evict_more),
         Marks(),
     ]
 

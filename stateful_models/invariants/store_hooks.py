@@ -36,14 +36,16 @@ class StoreHooks(Invariant[Account]):
     """STORE-6 and STORE-8, and of STORE-4 what the policy sees of it.
 
     Judged where a tap tells what the policy was told. `may_refuse`: the policy refuses by design,
-    so that having asked in vain proves nothing.
+    so that having asked in vain proves nothing. `may_evict_more`: it may give more than is asked
+    for.
     """
 
     clauses: ClassVar[tuple[str, ...]] = ("STORE-4", "STORE-6", "STORE-8")
     concerns: ClassVar[tuple[type[Operation], ...]] = (PrepareStore,)
 
-    def __init__(self, *, may_refuse: bool = False) -> None:
+    def __init__(self, *, may_refuse: bool = False, may_evict_more: bool = False) -> None:
         self._may_refuse = may_refuse
+        self._may_evict_more = may_evict_more
 
     def judge(self, step: Step, books: Account) -> Iterator[Finding]:
         offer, told = step.operation, step.told
@@ -75,11 +77,11 @@ class StoreHooks(Invariant[Account]):
     ) -> Iterator[Finding]:
         asked = sum(call.count for call in told if isinstance(call, Evict))
         if isinstance(step.result, Stored):
-            if len(step.result.evicted) != asked:
+            gone = len(step.result.evicted)
+            if gone != asked and not (self._may_evict_more and 0 < asked < gone):
                 yield Finding(
                     "STORE-4",
-                    f"the policy was asked to evict {asked}, and the answer names "
-                    f"{len(step.result.evicted)}",
+                    f"the policy was asked to evict {asked}, and the answer names {gone}",
                 )
         if not asked:
             return

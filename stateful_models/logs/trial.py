@@ -104,6 +104,7 @@ def judge_log(
                 store_threshold=setup.store_threshold,
                 enable_events=setup.enable_events,
                 may_refuse=setup.capabilities.may_refuse is not None,
+                may_evict_more=setup.capabilities.may_evict_more is not None,
             )
             own = cast("Sequence[Invariant[Account]]", invariants)
             books = Account(setup.num_chunks)

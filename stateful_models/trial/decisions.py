@@ -21,6 +21,10 @@ FINDING: Final = "Finding"
 MOST_SHOWN: Final = 60
 """Characters of a part of a condition that are shown."""
 
+_NOT_TRUE: Final = "what stands before it was never true"
+_TRUE: Final = "what stands before it was always true"
+_NO_MATCH: Final = "its case never matched"
+
 _LEAVES = (ast.Return, ast.Continue, ast.Break)
 _DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _SAYS_NOTHING = (
@@ -36,11 +40,15 @@ Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 
 
 class Place(NamedTuple):
-    """A statement from `begin` to `end`, or the condition of one; or a `part` of a condition."""
+    """A statement from `begin` to `end`, or the condition of one; or a `part` of a condition.
+
+    `unasked` says of a part what was so each time, if it was never evaluated.
+    """
 
     begin: Position
     end: Position
     part: str = ""
+    unasked: str = ""
 
     def encloses(self, begin: Position, end: Position) -> bool:
         """Whether it has what lies between."""
@@ -133,7 +141,7 @@ class _Reading:
                 yield _place(subject)
                 for case in cases:
                     if case.guard is not None:
-                        yield self._part(case.guard)
+                        yield self._part(case.guard, _NO_MATCH)
                         yield from self._parts(case.guard)
                     yield from self.suite(case.body)
             case ast.Try(body, _, orelse, _):
@@ -177,12 +185,14 @@ class _Reading:
         """The parts of a condition that are asked only if those before them do not decide it."""
         for node in _surely_in(test, all_parts=True):
             if isinstance(node, ast.BoolOp):
-                yield from map(self._part, node.values[1:])
+                unasked = _NOT_TRUE if isinstance(node.op, ast.And) else _TRUE
+                yield from (self._part(value, unasked) for value in node.values[1:])
 
-    def _part(self, node: ast.expr) -> Place:
+    def _part(self, node: ast.expr, unasked: str) -> Place:
         text = " ".join((ast.get_source_segment(self.source, node) or "").split())
         return _place(node)._replace(
-            part=text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
+            part=text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}...",
+            unasked=unasked,
         )
 
 

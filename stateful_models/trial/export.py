@@ -1,4 +1,5 @@
-"""Verdicts as a test file: a test for each conviction, and a parametrised one for the contract."""
+"""Verdicts as a test file: a test for each program that broke a clause, and a parametrised one for
+all other clauses."""
 
 from __future__ import annotations
 
@@ -18,22 +19,31 @@ from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdi
 GIVEN: Final = "given"
 """The argument of a test for what a target is built with, where that is a grid."""
 _GIVEN_TYPE: Final = "dict[str, str | int | float | bool | None]"
+_DOCSTRING: Final = '''"""The contract of KV-cache offloading, as tests.
+
+A clause that was broken by a program has a test of its own: it plays the program, which is quick,
+and then asks a whole trial for the verdict, for another program may break it too. All other clauses
+are asked together. A trial is held once for all of its clauses.
+"""'''
 
 
 def export_tests(reports: Iterable[Report]) -> str:
     """The text of a file for pytest, which needs nothing beside it and this package.
 
-    What follows from another conviction has no test of its own. A target that was tried with
-    several arguments has one set of tests, each for all the arguments with which it is the same.
+    What a program breaks has one test, which plays it and then asks for the verdict of a trial, so
+    that it fails once and passes when no program breaks it any more. What follows from another
+    conviction has no test of its own. A target that was tried with several arguments has one set
+    of tests, each for all the arguments with which it is the same.
     """
     tried = [report for report in reports if report.verdict is not Outcome.UNTRIED]
     file = _File()
     for _, group in groupby(tried, key=_but_for_arguments):
         file.add(list(group))
     beside = {module for report in tried for module in _modules_beside(report)}
+    pytest_line = ["import pytest"] if any("@pytest." in test for test in file.tests) else []
     blocks = [
-        ['"""The contract of KV-cache offloading, as tests."""'],
-        ["import pytest", *file.imports(lambda module: module not in beside)],
+        _DOCSTRING.splitlines(),
+        [*pytest_line, *file.imports(lambda module: module not in beside)],
         file.imports(lambda module: module in beside),
     ]
     head = ["\n".join(block) for block in blocks[: 3 if tried else 1] if block]
@@ -55,6 +65,18 @@ def _modules_beside(report: Report) -> Iterator[str]:
 
 
 @define
+class _Program:
+    """The body of a test that plays a program, with the reports that have it.
+
+    `given`: it takes the arguments of the target, in place of those of one report.
+    """
+
+    body: str
+    given: bool = field(kw_only=True)
+    reports: list[Report] = field(factory=list, eq=False)
+
+
+@define
 class _File:
     """The tests of a file, and what they import from each module."""
 
@@ -70,18 +92,41 @@ class _File:
     def add(self, reports: Sequence[Report]) -> None:
         """Tests of one target, which was tried with the arguments of each of the reports."""
         target = identifier(reports[0].target.rpartition(":")[2])
-        grid = len(reports) > 1 and all(report.arguments for report in reports)
-        whose: dict[tuple[str, str, bool], list[Report]] = {}
+        grid = reports if len(reports) > 1 and all(report.arguments for report in reports) else ()
+        trial = self._name(f"trial_of_{target}")
+        self.tests.append("\n".join(_trial(trial, reports[0], given=bool(grid))))
+        asked: set[str] = set()
+        for clause, programs in self._programs(reports, grid).items():
+            # Else it is played with some of the arguments only, and the trial asked apart from it.
+            whole = not grid or all(program.given for program in programs)
+            rest = [each for each in grid if not any(each in one.reports for one in programs)]
+            for program in programs:
+                name = self._name(f"test_{target}_{identifier(clause)}")
+                those = [*program.reports, *(rest if whole else ())] if program.given else ()
+                rest = []
+                then = [_asks(trial, expression(clause), given=bool(grid))] if whole else []
+                self.tests.append("\n".join([*_head(name, those), program.body, *then]))
+            asked |= {clause} if whole else set()
+        name = self._name(f"test_{target}_keeps")
+        others = [clause for clause in _clauses(reports) if clause not in asked]
+        if others:
+            self.tests.append("\n".join(_contract(name, trial, others, grid)))
+
+    def _programs(
+        self, reports: Sequence[Report], grid: Sequence[Report]
+    ) -> dict[str, list[_Program]]:
+        """What plays a program that broke a clause, by the clause; alike is there once."""
+        found: dict[str, list[_Program]] = {}
         for report in reports:
-            for root in filter(_has_test, report.roots):
+            for root in filter(_shows_a_program, report.roots):
                 alone = self._body(root.test)
                 body = alone.replace(_arguments(report), GIVEN) if grid else alone
-                whose.setdefault((root.id, body, body != alone), []).append(report)
-        for (clause, body, given), those in whose.items():
-            name = self._name(f"test_{target}_{identifier(clause)}")
-            self.tests.append("\n".join([*_head(name, those if given else ()), body]))
-        name = self._name(f"test_{target}_keeps")
-        self.tests.append("\n".join(_contract(name, reports, reports if grid else ())))
+                program = _Program(body, given=body != alone)
+                those = found.setdefault(root.id, [])
+                if program not in those:
+                    those.append(program)
+                those[those.index(program)].reports.append(report)
+        return found
 
     def _body(self, text: str) -> str:
         """What the test does; its imports are those of the file."""
@@ -101,30 +146,51 @@ class _File:
         return name
 
 
-def _has_test(clause: ClauseVerdict) -> bool:
-    return bool(clause.test)
+def _shows_a_program(clause: ClauseVerdict) -> bool:
+    """Whether it has a test that is more than the question for the verdict of a trial."""
+    return bool(clause.test) and "verdict = verdict_on(" not in clause.test
 
 
-def _contract(name: str, reports: Sequence[Report], grid: Sequence[Report]) -> Iterator[str]:
-    """A test for each clause that applies under any arguments; of a grid it is given them."""
+def _clauses(reports: Sequence[Report]) -> list[str]:
+    """Those that apply under any of the arguments, without what is known to be broken."""
     known = {each.id for report in reports for each in report.clauses if each.known}
-    clauses = dict.fromkeys(
+    applying = dict.fromkeys(
         each.id
         for report in reports
         for each in report.clauses
         if each.verdict is not Verdict.NOT_APPLICABLE and each.id not in known
     )
-    options = {each: expression(value) for each, value in trial_options(reports[0])}
-    if grid:
+    return list(applying)
+
+
+def _trial(name: str, report: Report, *, given: bool) -> Iterator[str]:
+    """The function that fails with what a trial has found against a clause."""
+    options = {each: expression(value) for each, value in trial_options(report)}
+    if given:
         options["arguments"] = GIVEN
-    listed = [expression(reports[0].target), "clause", *(f"{k}={v}" for k, v in options.items())]
-    ids = expression(tuple(clauses))
-    yield from laid_out(f'@pytest.mark.parametrize("clause", {ids})', 0)
-    yield from _head(name, grid, "clause: str")
-    yield '    """Each clause that applies; one that was broken fails until it is mended."""'
+    listed = [expression(report.target), "clause", *(f"{k}={v}" for k, v in options.items())]
+    parameters = ", ".join(_parameters("clause: str", given=given))
+    yield from laid_out(f"def {name}({parameters}) -> None:", 0)
+    yield '    """What a trial finds against a clause fails; all clauses are one trial."""'
     yield from laid_out(f"verdict = verdict_on({', '.join(listed)})", 4)
     yield '    told = "\\n".join([verdict.sentence, verdict.seen, *verdict.program])'
     yield "    assert verdict.follows or not verdict.convicts, told"
+
+
+def _asks(trial: str, clause: str, *, given: bool) -> str:
+    """The call of that function."""
+    return f"    {trial}({clause}{f', {GIVEN}' if given else ''})"
+
+
+def _contract(
+    name: str, trial: str, clauses: Sequence[str], grid: Sequence[Report]
+) -> Iterator[str]:
+    """A test for each of the clauses; of a grid it is given the arguments."""
+    ids = expression(tuple(clauses))
+    yield from laid_out(f'@pytest.mark.parametrize("clause", {ids})', 0)
+    yield from _head(name, grid, "clause: str")
+    yield '    """Each clause that applies, but for those whose own test asks the trial as well."""'
+    yield _asks(trial, "clause", given=bool(grid))
 
 
 def _head(name: str, grid: Sequence[Report], *parameters: str) -> Iterator[str]:
@@ -132,8 +198,12 @@ def _head(name: str, grid: Sequence[Report], *parameters: str) -> Iterator[str]:
     if grid:
         each = f"[{', '.join(map(_arguments, grid))}]"
         yield from laid_out(f'@pytest.mark.parametrize("{GIVEN}", {each}, ids=str)', 0)
-        parameters = (*parameters, f"{GIVEN}: {_GIVEN_TYPE}")
-    yield from laid_out(f"def {name}({', '.join(parameters)}) -> None:", 0)
+    shown = ", ".join(_parameters(*parameters, given=bool(grid)))
+    yield from laid_out(f"def {name}({shown}) -> None:", 0)
+
+
+def _parameters(*parameters: str, given: bool) -> list[str]:
+    return [*parameters, *([f"{GIVEN}: {_GIVEN_TYPE}"] if given else [])]
 
 
 def _arguments(report: Report) -> str:

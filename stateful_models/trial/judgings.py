@@ -1,6 +1,6 @@
 """Whether an author's own invariants have decided anything: which of their code ran as they judged.
 
-A promise is not called kept whose conditions were never asked.
+A promise is not called kept whose conditions were never evaluated.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _told(functions: Sequence[_Function]) -> Iterator[str]:
         and not any(other != place and other.encloses(place.begin, place.end) for other in places)
     ]
     for place in parts[:MOST_PARTS]:
-        yield f"`{place.part}` of line {place.begin[0]} was never asked"
+        yield f"line {place.begin[0]}: `{place.part}` was never evaluated ({place.unasked})"
 
 
 def _function(codes: Sequence[CodeType]) -> _Function:

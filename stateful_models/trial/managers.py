@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from kvoffload import OffloadingManager
 from kvoffload.wording import counted
 from stateful_models.contract import CLAUSES
-from stateful_models.engines.base import GAVE_UP, Breach
+from stateful_models.engines.base import Breach
 from stateful_models.engines.manager_runs import MakeManagerInvariants
 from stateful_models.engines.managers import MANAGER_SITUATIONS, ManagerEngine, ManagerTrial
 from stateful_models.engines.runs import PLAIN, Surroundings
@@ -55,12 +55,16 @@ def try_manager(
         on_progress=on_progress,
         now=now,
     )
-    for engine in engines:
+    asked = [
+        engine
+        for engine in engines
+        if any(map(request.wants, engine.clauses)) or (own and engine.judges_all)
+    ]
+    for number, engine in enumerate(asked):
         if trial.gave_up:
-            trial.note(GAVE_UP)
+            trial.given_up(asked[number:])
             break
-        if any(map(request.wants, engine.clauses)) or (own and engine.judges_all):
-            engine.run(trial)
+        engine.run(trial)
 
     def show(breach: Breach) -> Shown:
         program = breach.program

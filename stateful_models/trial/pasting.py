@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -42,10 +42,10 @@ class _ElsewhereError(Exception):
 
 @frozen
 class _Named:
-    """An expression, and the lines that import what it names."""
+    """An expression, and what has to be imported for it: pairs of a module and a name."""
 
     text: str
-    imports: tuple[str, ...] = ()
+    imports: tuple[tuple[str, str], ...] = ()
 
 
 def program_test(
@@ -91,10 +91,9 @@ def program_test(
         options.append(f"settings={settings}")
     names = [check, "op", *(["keys"] if variables else []), *(["ManagerSettings"] * bool(settings))]
     calls = [f"{call_text(each, variables)}," for each in program.operations]
-    imports = [*_words_in(calls), *target.imports, *(invariant.imports if law is None else ())]
-    statements = {*imports, "\n".join(import_lines(KIT, names))}
+    named_by = [*target.imports, *(invariant.imports if law is None else ())]
     head = [
-        *"\n".join(sorted(statements)).splitlines(),
+        *_import_block([*_words_in(calls), *named_by, *((KIT, name) for name in names)]),
         "",
         "",
         f"def test_{identifier(breach.clause)}() -> None:",
@@ -155,10 +154,20 @@ def trial_options(report: Report, *, everything: bool = True) -> Iterator[tuple[
         yield "seed", report.seed
 
 
-def _words_in(calls: Sequence[str]) -> list[str]:
-    """The statement that imports what calls are about beside keys, if there is any."""
-    words = [word for word in _WORDS if any(re.search(rf"\b{word}\b", call) for call in calls)]
-    return [f"from kvoffload import {', '.join(words)}"] if words else []
+def _import_block(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """The lines that import names, each with its module: one statement for each module."""
+    names: dict[str, set[str]] = {}
+    for module, name in pairs:
+        names.setdefault(module, set()).add(name)
+    for module in sorted(names):
+        yield from import_lines(module, list(names[module]))
+
+
+def _words_in(calls: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What calls are about beside keys, with its module."""
+    for word in _WORDS:
+        if any(re.search(rf"\b{word}\b", call) for call in calls):
+            yield "kvoffload", word
 
 
 def _target(request: Request) -> _Named:
@@ -178,15 +187,15 @@ def _target(request: Request) -> _Named:
         module = "manager_drivers" if manager else "drivers"
         return _Named(
             f"{name}({json.dumps(request.target)}{arguments})",
-            (f"from stateful_models.{module} import {name}",),
+            ((f"stateful_models.{module}", name),),
         )
     if not registered:
         target = _import_of(request.target)
     elif manager:
-        target = _Named("CPUOffloadingManager", ("from kvoffload import CPUOffloadingManager",))
+        target = _Named("CPUOffloadingManager", (("kvoffload", "CPUOffloadingManager"),))
     else:
         factory = f"CachePolicyFactory.get_cache_policy_cls({json.dumps(request.target)})"
-        target = _Named(factory, ("from kvoffload import CachePolicyFactory",))
+        target = _Named(factory, (("kvoffload", "CachePolicyFactory"),))
     if plain:
         return target
     usual = (
@@ -200,7 +209,7 @@ def _target(request: Request) -> _Named:
 
 def _vllm_target(request: Request, version: str) -> _Named:
     """A policy whose imports have to be answered, so that no import statement gets it."""
-    imported = "from stateful_models.vllm.policies import policy_driver"
+    imported = "stateful_models.vllm.policies", "policy_driver"
     return _Named(f"policy_driver({', '.join(_vllm_options(request, version))})", (imported,))
 
 
@@ -221,11 +230,11 @@ def _vllm_manager(request: Request) -> _Named:
     module = "stateful_models.vllm.manager_target"
     if request.driver is not None:
         driver = _import_of(request.driver)
-        make = f"from {module} import manager_maker"
-        return _Named(f"{driver.text}(manager_maker({name}){arguments})", (*driver.imports, make))
+        make = f"{driver.text}(manager_maker({name}){arguments})"
+        return _Named(make, (*driver.imports, (module, "manager_maker")))
     if not arguments:
         return _Named(name)
-    return _Named(f"manager_driver({name}{arguments})", (f"from {module} import manager_driver",))
+    return _Named(f"manager_driver({name}{arguments})", ((module, "manager_driver"),))
 
 
 def _own_invariant(
@@ -243,7 +252,7 @@ def _own_invariant(
 
 
 def _import_of(name: str) -> _Named:
-    """What a named thing is called, and the line that imports it. Raises _ElsewhereError."""
+    """What a named thing is called, and where it is imported from. Raises _ElsewhereError."""
     module, _, attribute = name.rpartition(":")
     if module.endswith(".py"):
         path = PurePath(module)
@@ -253,7 +262,7 @@ def _import_of(name: str) -> _Named:
     if not all(part.isidentifier() for part in module.split(".")):
         raise _ElsewhereError(name)
     first = attribute.partition(".")[0]
-    return _Named(attribute, (f"from {module} import {first}",))
+    return _Named(attribute, ((module, first),))
 
 
 def _settings(settings: ManagerSettings) -> str:

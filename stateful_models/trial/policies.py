@@ -9,7 +9,7 @@ from kvoffload import CachePolicy
 from kvoffload.wording import counted
 from stateful_models.contract import CLAUSES, Kind
 from stateful_models.drivers import Driver
-from stateful_models.engines.base import GAVE_UP, Breach, Engine, PolicyTrial
+from stateful_models.engines.base import Breach, Engine, PolicyTrial
 from stateful_models.engines.runs import PLAIN, MakeInvariants, Surroundings, run_program
 from stateful_models.engines.suites import policy_law
 from stateful_models.engines.wrapper import Wrapper
@@ -50,12 +50,16 @@ def try_policy(
         now=now,
         own=[one.name for one in own],
     )
-    for engine in engines:
+    asked = [
+        engine
+        for engine in engines
+        if any(map(request.wants, engine.clauses)) or (own and engine.judges_all)
+    ]
+    for number, engine in enumerate(asked):
         if trial.gave_up:
-            trial.note(GAVE_UP)
+            trial.given_up(asked[number:])
             break
-        if any(map(request.wants, engine.clauses)) or (own and engine.judges_all):
-            engine.run(trial)
+        engine.run(trial)
 
     def not_applicable(scope: Scope) -> str:
         return scope.not_applicable(trial.capabilities)

@@ -131,8 +131,10 @@ class Reporter:
         ]
         return evolve(
             report_on(request, Outcome.CONVICTED if convicted else Outcome.CLEAN),
-            clauses=tuple(evolve(each, share=self._share(each.id)) for each in clauses),
-            cut={name: round(cut.share, 3) for name, cut in self.trial.cuts.items()},
+            clauses=tuple(map(self._with_cut, clauses)),
+            cut={
+                name: round(cut.share, 3) for name, cut in self.trial.cuts.items() if not cut.hung
+            },
             reach=Reached(
                 situations=self.trial.reach.counts,
                 methods=self.observed.methods,
@@ -181,14 +183,14 @@ class Reporter:
             None,
         )
 
-    def _share(self, clause: str) -> float:
-        own = clause not in self.scopes
-        shares = [
-            cut.share
-            for cut in self.trial.cuts.values()
-            if clause in cut.clauses or (own and cut.judges_all)
-        ]
-        return round(min(shares, default=1.0), 3)
+    def _with_cut(self, verdict: ClauseVerdict) -> ClauseVerdict:
+        own = verdict.id not in self.scopes
+        shares = {
+            name: round(cut.share, 3)
+            for name, cut in self.trial.cuts.items()
+            if verdict.id in cut.clauses or (own and cut.judges_all)
+        }
+        return evolve(verdict, cut=shares, share=min(shares.values(), default=1.0))
 
     def _own_that_held(self) -> list[ClauseVerdict]:
         """Clauses of the author's own that nothing was found against."""

@@ -52,10 +52,11 @@ class ClauseVerdict:
     author's own, and how many `programs` all engines had played by then, None where that is not
     known; `also` are lines about its other demands that are broken, each with a program of its own.
     `known`: it is on the list of known failures, and does not convict. `provisional`: the check is
-    new in this release, and does not convict yet. `share` is how much of the programs of its
-    engines was played before time was up: of that which got least of them. `call` is the operation
-    of its program that breaks it, 0 where no program shows it. If another clause was broken before,
-    in `follows_at`, it `follows` from that one.
+    new in this release, and does not convict yet. `cut` are those of its engines that ended before
+    they had played all their programs, for time was up or calls did not return, with how much of
+    them was played; `share` is the least of it. `call` is the operation of its program that breaks
+    it, 0 where no program shows it. If another clause was broken before, in `follows_at`, it
+    `follows` from that one.
     """
 
     id: str
@@ -80,6 +81,7 @@ class ClauseVerdict:
     call: int = 0
     follows: str = ""
     follows_at: int = 0
+    cut: Mapping[str, float] = field(factory=dict)
 
     def __repr__(self) -> str:
         """In short, for assertions show it."""
