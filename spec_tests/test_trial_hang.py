@@ -13,7 +13,7 @@ import pytest
 from kvoffload import InvalidValueError
 from stateful_models import drivers
 from stateful_models.trial import hang
-from stateful_models.trial.hang import DidNotReturn, time_limit
+from stateful_models.trial.hang import Alarm, DidNotReturn, time_limit
 
 SOON = 0.02
 
@@ -236,3 +236,53 @@ def test_a_callback_of_the_collector_is_nobody_s_call() -> None:
     finally:
         gc.callbacks.remove(slow)
     assert limit.fired == 0
+
+
+def test_an_alarm_that_is_set_serves_one_limit_after_another() -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    with Alarm() as alarm:
+        timer = signal.getsignal(signal.SIGALRM)
+        for _ in range(3):
+            with time_limit(60, lambda: 7, alarm) as limit:
+                assert signal.getsignal(signal.SIGALRM) is timer
+            assert limit.fired == 0
+            with pytest.raises(DidNotReturn) as hung, time_limit(SOON, lambda: 7, alarm) as limit:
+                loop()
+            assert limit.fired == 1
+            assert hung.value.place.endswith("in loop")
+        # Nothing is limited in between.
+        end = process_time() + 3 * hang.AGAIN_S
+        while process_time() < end:
+            pass
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert signal.getsignal(signal.SIGALRM) is before
+    with pytest.raises(DidNotReturn), time_limit(SOON, alarm=alarm):
+        loop()
+
+
+def test_limits_within_limits_of_one_alarm() -> None:
+    def hang_three_times() -> None:
+        with pytest.raises(DidNotReturn), time_limit(SOON, lambda: 7, alarm):
+            loop()
+        # One that asks the system for an alarm of its own.
+        with pytest.raises(DidNotReturn), time_limit(SOON):
+            loop()
+        loop()
+
+    with Alarm() as alarm:
+        with pytest.raises(DidNotReturn) as hung, time_limit(0.06, alarm=alarm):
+            hang_three_times()
+        assert hung.value.seconds == 0.06
+        with pytest.raises(DidNotReturn), time_limit(SOON, alarm=alarm):
+            assert discard(BaseException, 1) == 1
+
+
+def test_an_alarm_in_a_thread_is_never_set() -> None:
+    set_there: list[bool] = []
+
+    def enter() -> None:
+        with Alarm() as alarm, time_limit(SOON, alarm=alarm) as limit:
+            set_there.extend([alarm.is_set, limit.works])
+
+    in_thread(enter)
+    assert set_there == [False, False]

@@ -96,9 +96,11 @@ class PolicyHost:
     @property
     def state(self) -> HostState:
         """The books in numbers."""
-        counts = self.ref_cnt.values()
-        pinned, pending = sum(n > 0 for n in counts), sum(n < 0 for n in counts)
-        return HostState(len(counts), pinned, pending, len(self._free))
+        counts = list(self.ref_cnt.values())
+        pending = counts.count(-1)
+        return HostState(
+            len(counts), len(counts) - counts.count(0) - pending, pending, len(self._free)
+        )
 
     def knows(self, request: op.RequestId) -> bool:
         """Whether the request did something in this generation."""

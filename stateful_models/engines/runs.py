@@ -20,7 +20,7 @@ from stateful_models.policy_subject import PolicySubject
 from stateful_models.programs import HostOperation, Program, keys
 from stateful_models.reach import Reach
 from stateful_models.steps import Step, Victims
-from stateful_models.trial.hang import DidNotReturn, time_limit
+from stateful_models.trial.hang import Alarm, DidNotReturn, time_limit
 
 P = TypeVar("P", bound=CachePolicy)
 T = TypeVar("T")
@@ -52,8 +52,8 @@ class Surroundings:
 
     `restart` sets the clock back to its first reading, `advance` lets time pass. A call that works
     for more than `patience_s` seconds, or waits for as many times that as `time_limit` says, is
-    ended, and counts as one that does not return; then `hung` is called. `watch` is entered around
-    each call. `calling` is told what is called, by its name, and "" when that is over.
+    ended, and counts as one that does not return; then `hung` is called. An `alarm` that is set
+    makes waiting for that cheap. `watch` is entered around each call. `calling` is told what is called, by its name, and "" when that is over.
     """
 
     restart: Callable[[], object] = lambda: None
@@ -61,6 +61,7 @@ class Surroundings:
     make_hints: Callable[[Mapping[str, object]], dict[str, object]] = dict
     make_keys: Callable[[Sequence[OffloadKey]], Iterable[OffloadKey]] = list
     patience_s: float | None = None
+    alarm: Alarm | None = None
     watch: AbstractContextManager[object] | None = None
     calling: Callable[[str], object] = lambda name: None
     hung: Callable[[], object] = lambda: None
@@ -71,7 +72,7 @@ class Surroundings:
         """Ends what takes too long, or so many times as long. `during` is that of `time_limit`."""
         if self.patience_s is None:
             return nullcontext()
-        return time_limit(times * self.patience_s, during)
+        return time_limit(times * self.patience_s, during, self.alarm)
 
     def build(self, make: Callable[[], T]) -> T:
         """A new subject. Raises NotBuiltError when its constructor does not return."""

@@ -48,7 +48,7 @@ from stateful_models.trial.clock import (
 )
 from stateful_models.trial.coverage import OwnLines
 from stateful_models.trial.driver_methods import check_methods
-from stateful_models.trial.hang import DidNotReturn, time_limit
+from stateful_models.trial.hang import Alarm, DidNotReturn, time_limit
 from stateful_models.trial.hint_names import HintNames
 from stateful_models.trial.judgings import Judgings
 from stateful_models.trial.leaks import OutsideState
@@ -139,9 +139,9 @@ def main() -> None:
         clock = VirtualClock()
         clock.install()
         # What the target prints is nobody's result.
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), Alarm() as alarm:
             try:
-                answer: Answer = _answer(request, clock, proceed, do)
+                answer: Answer = _answer(request, clock, proceed, do, alarm)
             except NotBuiltError as error:
                 answer = Untriable(f"{request.target}: cannot be built: {error}")
             except TargetError as error:
@@ -162,13 +162,13 @@ def main() -> None:
 
 
 def _answer(
-    request: Request, clock: VirtualClock, proceed: Proceed, do: _Marking
+    request: Request, clock: VirtualClock, proceed: Proceed, do: _Marking, alarm: Alarm
 ) -> Report | Digest | OwnClauses:
     provider = None if request.vllm is None else answer_imports(request.vllm)
     if request.task is Task.CLAUSES:
         return _own_clauses(request, do)
     if request.task is Task.MANAGER:
-        return _manager_report(request, clock, proceed, do)
+        return _manager_report(request, clock, proceed, do, alarm)
     driver, invariants = _loaded(request, do, lambda: _policy_named(request, provider))
     advice = check_methods(request.driver or request.target, driver, Driver)
     check_driver(request, driver)
@@ -177,7 +177,7 @@ def _answer(
     lacking = [name for name in required if not callable(getattr(sample, name, None))]
     if lacking:
         raise TargetError(f"{request.target}: no policy, for it lacks {', '.join(lacking)}")
-    watched = _Watched(clock, driver.target, sample, do)
+    watched = _Watched(clock, driver.target, sample, do, alarm)
     judgings = Judgings([one.cls for one in invariants])
     own: list[_Counted[PolicyBooks]] = [_Counted(one, judgings) for one in invariants]
     check_events(request, driver, sample)
@@ -218,7 +218,7 @@ def _answer(
 
 
 def _manager_report(
-    request: Request, clock: VirtualClock, proceed: Proceed, do: _Marking
+    request: Request, clock: VirtualClock, proceed: Proceed, do: _Marking, alarm: Alarm
 ) -> Report:
     driver, invariants = _loaded(request, do, lambda: _manager_named(request))
     advice = check_methods(request.driver or request.target, driver, ManagerDriver)
@@ -229,7 +229,7 @@ def _manager_report(
     check_manager_events(request, driver, sample)
     judged = driver.judged(sample)
     target = driver.target if judged is sample else type(judged)
-    watched = _Watched(clock, target, judged, do)
+    watched = _Watched(clock, target, judged, do, alarm)
     judgings = Judgings([one.cls for one in invariants])
     own: list[_Counted[Account]] = [_Counted(one, judgings) for one in invariants]
     report = try_manager(
@@ -251,7 +251,9 @@ def _manager_report(
 class _Watched:
     """A target with what watches it meanwhile: its lines, its hints, the clock that it reads."""
 
-    def __init__(self, clock: VirtualClock, target: object, sample: object, do: _Marking) -> None:
+    def __init__(
+        self, clock: VirtualClock, target: object, sample: object, do: _Marking, alarm: Alarm
+    ) -> None:
         self._lines = OwnLines(target, type(sample))
         self._target = target
         self._sample = sample
@@ -264,6 +266,7 @@ class _Watched:
             advance=clock.advance,
             make_hints=lambda hints: self.hints.record(dict(hints)),
             patience_s=CALL_PATIENCE_S,
+            alarm=alarm,
             watch=self._lines,
             calling=do.call,
         )

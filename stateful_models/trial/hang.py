@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from inspect import currentframe
 from time import monotonic, process_time
 from types import CodeType, FrameType, TracebackType
-from typing import Final
+from typing import Final, Self
 
 from kvoffload.errors import InvalidValueError
 from stateful_models.frames import Place, innermost, is_of_the_kit
 
-__all__ = ["LOAD", "DidNotReturn", "time_limit"]
+__all__ = ["LOAD", "Alarm", "DidNotReturn", "time_limit"]
 
 LOAD: Final = 6
 """How many times as long as its own work a process may take beside others, and for nothing."""
@@ -42,6 +42,44 @@ class DidNotReturn(BaseException):
         self.code = code
 
 
+class Alarm:
+    """Goes off every 50 ms while it is entered, for limits that are too many to set one each.
+
+    Setting one takes four calls of the system, longer than most calls of a target.
+    """
+
+    def __init__(self) -> None:
+        self.is_set: bool = False
+        self.limit: time_limit | None = None
+        """The innermost that is entered."""
+
+    def __enter__(self) -> Self:
+        if _can_be_limited():
+            self._handler_before = signal.signal(signal.SIGALRM, self._go_off)
+            self._timer_before = signal.setitimer(signal.ITIMER_REAL, AGAIN_S, AGAIN_S)
+            self.is_set = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.is_set:
+            self.is_set = False
+            signal.setitimer(signal.ITIMER_REAL, *self._timer_before)
+            signal.signal(signal.SIGALRM, self._handler_before)
+
+    def _go_off(self, number: int, frame: FrameType | None) -> None:
+        if self.limit is not None:
+            self.limit.strike(number, frame)
+
+
+def _can_be_limited() -> bool:
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
 class time_limit:  # noqa: N801 - reads as a statement, as contextlib's do
     """Raise DidNotReturn inside the block when it takes longer than `seconds` of work.
 
@@ -54,18 +92,22 @@ class time_limit:  # noqa: N801 - reads as a statement, as contextlib's do
     strikes in no callback of the garbage collector, out of which nothing can be raised.
 
     Works in the main thread of a system that has `setitimer`; elsewhere nothing is limited, and
-    `works` is False. A limit inside another one suspends that one until it is left. Raises
-    InvalidValueError unless `seconds` is positive.
+    `works` is False. A limit inside another one suspends that one until it is left. An `alarm` that
+    is set saves asking the system for one. Raises InvalidValueError unless `seconds` is positive.
     """
 
-    def __init__(self, seconds: float, during: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        during: Callable[[], object] | None = None,
+        alarm: Alarm | None = None,
+    ) -> None:
         if not seconds > 0:
             raise InvalidValueError("seconds", seconds, "positive")
         self.seconds = seconds
         self.fired: int = 0
-        self.works: bool = (
-            hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-        )
+        self._alarm = alarm if alarm is not None and alarm.is_set else None
+        self.works: bool = self._alarm is not None or _can_be_limited()
         self._during = during
         self._active = False
         self._place = ""
@@ -80,11 +122,15 @@ class time_limit:  # noqa: N801 - reads as a statement, as contextlib's do
             # The frame of the block, which is this one's caller.
             here = currentframe()
             self._block = None if here is None else here.f_back
-            self._begun = self._since = monotonic()
-            self._worked = process_time()
-            self._handler_before = signal.signal(signal.SIGALRM, self._strike)
-            self._timer_before = signal.setitimer(signal.ITIMER_REAL, self.seconds, AGAIN_S)
-            # Last, and `_strike` spares this frame: were it to strike while the block is being
+            if self._during is None:
+                self._worked, self._since = process_time(), monotonic()
+            if self._alarm is None:
+                self._begun = monotonic()
+                self._handler_before = signal.signal(signal.SIGALRM, self.strike)
+                self._timer_before = signal.setitimer(signal.ITIMER_REAL, self.seconds, AGAIN_S)
+            else:
+                self._suspended, self._alarm.limit = self._alarm.limit, self
+            # Last, and `strike` spares this frame: were it to strike while the block is being
             # entered, nobody would leave it.
             self._active = True
         return self
@@ -100,16 +146,20 @@ class time_limit:  # noqa: N801 - reads as a statement, as contextlib's do
         self._block = None
         if not self.works:
             return
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, self._handler_before)
-        left, interval = self._timer_before
-        if left:
-            left -= monotonic() - self._begun
-            signal.setitimer(signal.ITIMER_REAL, max(left, 0.001), interval)
+        if self._alarm is None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._handler_before)
+            left, interval = self._timer_before
+            if left:
+                left -= monotonic() - self._begun
+                signal.setitimer(signal.ITIMER_REAL, max(left, 0.001), interval)
+        else:
+            self._alarm.limit = self._suspended
         if self.fired and not isinstance(error, (DidNotReturn, KeyboardInterrupt)):
             raise DidNotReturn(self.seconds, self._place, self._code) from error
 
-    def _strike(self, number: int, frame: FrameType | None) -> None:
+    def strike(self, number: int, frame: FrameType | None) -> None:
+        """What the system calls when the time may be up."""
         own = (time_limit.__enter__.__code__, time_limit.__exit__.__code__)
         if not self._active or (frame is not None and frame.f_code in own):
             return

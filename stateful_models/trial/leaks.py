@@ -16,8 +16,6 @@ from itertools import chain, count, islice
 from types import FunctionType, ModuleType
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from stateful_models.trial.codes import attribute_of, attributes_of, functions_behind, is_a, lineage
 
 __all__ = ["OutsideState"]
@@ -44,7 +42,6 @@ _CONTAINERS: Sequence[tuple[type[object], str]] = (
 _STATES: Sequence[tuple[type[object], str]] = (
     (array, "tobytes"),
     (bytearray, "hex"),
-    (np.ndarray, "tobytes"),
     (random.Random, "getstate"),
     (count, "__repr__"),
 )
@@ -124,6 +121,9 @@ class _Look:
         self._own_modules = own_modules
         self._kept = kept
         self._left = 0
+        # To import it takes as long as everything else; who holds an array has done so.
+        numpy = sys.modules.get("numpy")
+        self._states = _STATES if numpy is None else (*_STATES, (numpy.ndarray, "tobytes"))
 
     def at(self, value: object) -> _Seen:
         """An attribute, with all that it holds."""
@@ -150,7 +150,7 @@ class _Look:
             each = self._each(entries, depth)
             unordered = issubclass(kind, (set, frozenset))
             return _size(value), frozenset(each) if unordered else tuple(each)
-        for stateful, name in _STATES:
+        for stateful, name in self._states:
             if issubclass(kind, stateful):
                 tell: Callable[[object], object] = getattr(stateful, name)
                 try:
