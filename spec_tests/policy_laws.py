@@ -230,7 +230,7 @@ def check_growth(make: Make) -> None:
     policy = make(capacity)
     host = Host(policy, capacity, 0)
     held: list[int] = []
-    for n in range(4_000):
+    for n in range(1_600):
         keys = [make_offload_key(b"churn%d" % (2 * n + m), m) for m in range(2)]
         host.offer_keys(keys)
         # Every tenth prompt comes back once, while it may still be remembered.
@@ -238,7 +238,7 @@ def check_growth(make: Make) -> None:
             host.offer_keys([make_offload_key(b"churn%d" % (2 * n - 8), 0)])
         host.settle()
         host.end()
-        if n in (1_000, 2_000, 3_999):
+        if n in (400, 800, 1_599):
             host.contexts = [host.new_context() for _ in host.contexts]
             gc.collect()
             held.append(keys_held(policy))

@@ -7,14 +7,15 @@ from spec_tests.profiles import times
 from stateful_models.capabilities import BUILT_IN
 from stateful_models.machines.modelled import MODELLED_MACHINES, ModelledMachine
 
-# What is rare (a store that fails at the hand) takes so many.
-TIMES = 9
+TIMES = 5
+# Rarer yet is a main queue that runs over.
+TIMES_OF = {"s3fifo": 9, "s3fifo-tail": 9}
 
 
 @pytest.mark.parametrize("machine", MODELLED_MACHINES, ids=lambda machine: machine.policy)
 def test_a_policy_agrees_with_its_model(machine: type[ModelledMachine]) -> None:
     """POL-1, POL-2, POL-3, POL-6, POL-7, POL-9, and the order that the paper has."""
-    run_state_machine_as_test(machine, settings=times(TIMES))
+    run_state_machine_as_test(machine, settings=times(TIMES_OF.get(machine.policy, TIMES)))
     assert machine.reach.missing(machine.SITUATIONS) == [], str(machine.reach)
 
 

@@ -436,6 +436,10 @@ class AnyEngine(ABC):
     judges_all: ClassVar[bool] = False
     """Whether each of its runs is judged by all invariants, those of an author's own too."""
 
+    def judges(self, clause: str, by_invariants: Collection[str]) -> bool:
+        """Whether it judges the clause; `by_invariants` are those of which invariants judge."""
+        return clause in self.clauses or (self.judges_all and clause in by_invariants)
+
     def paced(
         self, trial: Trial[DriverT, MakeT, RunT], things: Iterable[Program]
     ) -> Iterable[Program]:

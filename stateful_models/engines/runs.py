@@ -53,7 +53,8 @@ class Surroundings:
     `restart` sets the clock back to its first reading, `advance` lets time pass. A call that works
     for more than `patience_s` seconds, or waits for as many times that as `time_limit` says, is
     ended, and counts as one that does not return; then `hung` is called. An `alarm` that is set
-    makes waiting for that cheap. `watch` is entered around each call. `calling` is told what is called, by its name, and "" when that is over.
+    makes waiting for that cheap. `watch` is entered around each call. `calling` is told what is
+    called, by its name, and "" when that is over.
     """
 
     restart: Callable[[], object] = lambda: None
