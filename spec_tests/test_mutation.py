@@ -383,3 +383,15 @@ class TestCommand:
         assert len(sample(1)) == 4
         assert sample(1) == sample(1)
         assert sample(1) != sample(2)
+
+    def test_a_sample_leaves_out_what_is_declared(self, run: CliRunner, tmp_path: Path) -> None:
+        one = next(m for m in mutants(tmp_path) if m.key.function == "unused")
+        declare(tmp_path / "equivalent.toml", (one, "nobody calls it"))
+        told = tmp_path / "outcomes.txt"
+
+        def tried(*options: str) -> str:
+            run.invoke(command.app, ["--only", ":unused:", "--outcomes", str(told), *options])
+            return told.read_text()
+
+        assert str(one.key) in tried()
+        assert str(one.key) not in tried("--sample", "99")

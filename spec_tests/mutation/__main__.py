@@ -34,7 +34,12 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def mutation(
     sample: Annotated[
-        int | None, typer.Option(min=1, help="Try so many, drawn at random.", show_default="all")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Try so many, drawn at random from those not declared equivalent.",
+            show_default="all",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the draw; the engines have their own.")] = 0,
     only: Annotated[
@@ -61,8 +66,10 @@ def mutation(
     declared = load_declared(EQUIVALENT)
     outdated = stale(declared, every)
     tried = chosen(every, only or [])
-    if sample is not None and sample < len(tried):
-        tried = random.Random(seed).sample(tried, sample)
+    if sample is not None:
+        # What lives takes all engines, as long as thirty that are killed: for a whole run.
+        tried = [mutant for mutant in tried if mutant.key not in declared]
+        tried = random.Random(seed).sample(tried, min(sample, len(tried)))
     took = baseline(ENGINES)
     console.print(
         f"{len(every)} mutants, {len(tried)} to try"
