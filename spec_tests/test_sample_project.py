@@ -82,7 +82,8 @@ def test_the_plugin_gives_a_test_for_each_clause(project: Path, built: Built) ->
 
 
 def test_a_test_of_the_plugin_is_run_again_by_its_id(project: Path, built: Built) -> None:
-    trial = (*PLUGIN, *TRIAL, "lanes:WithoutLanes", "--kvoffload-policy", "lanes:TwoLanes")
+    both = (*PLUGIN, *TRIAL, "lanes:WithoutLanes", "--kvoffload-policy", "lanes:TwoLanes")
+    trial = (*both, "--kvoffload-only", "POL-[13]")
     done = run(project, built, *trial, "lanes:WithoutLanes::POL-1")
     assert done.returncode == 0, done.stdout
     assert "collected 1 item\n" in done.stdout

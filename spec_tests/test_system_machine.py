@@ -32,7 +32,7 @@ from stateful_models.machines import SystemMachine, machine_test
 from stateful_models.system import Engine, Job, RefusedError, Request, SystemConfig, World
 from stateful_models.system.world import Worker
 
-TIMES = 5
+TIMES = 3
 
 
 def test_the_reference_as_a_whole() -> None:
