@@ -140,7 +140,7 @@ def _try(
     try:
         for engine in policy_engines(spans, names, lambda: look().changed_since):
             # As where one clause is asked for: what judges only others would find only others.
-            if wanted is None or engine.judges(wanted[0], by_invariants):
+            if wanted is None or wanted[0] in engine.judged(by_invariants):
                 engine.run(trial)
                 proceed(engine.name, 1.0)
     except _EnoughError:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from io import StringIO
 from itertools import count
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import pytest
 from attrs import evolve
@@ -14,17 +14,25 @@ from hypothesis.strategies import SearchStrategy
 from rich.console import Console
 from typing_extensions import override
 
-from kvoffload import ChunkStatus, OffloadKey, ReqContext
+from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
 from kvoffload.cli.verdicts import show_reports
+from kvoffload.policies.lru import LRUCachePolicy
 from spec_tests.tiny_policies import SHORT, Fifo, trial_of
 from stateful_models import checking
 from stateful_models import operations as op
-from stateful_models.contract import Kind
+from stateful_models.capabilities import Capabilities
+from stateful_models.contract import Kind, Profile
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import Engine, PolicyTrial
 from stateful_models.engines.laws import AskedInVain, ClearedIsNew
 from stateful_models.engines.random import RandomPrograms
-from stateful_models.invariants import Finding, Invariant, PolicyBooks, PolicyContract
+from stateful_models.invariants import (
+    Finding,
+    Invariant,
+    PolicyBooks,
+    PolicyContract,
+    policy_invariants,
+)
 from stateful_models.levels import QUICK, Level
 from stateful_models.programs import HostOperation, Program, keys
 from stateful_models.steps import Step, Victims
@@ -34,6 +42,8 @@ from stateful_models.trial.reports import NOT_CONCERNED, OwnPromise
 from stateful_models.trial.request import Request, Task
 from stateful_models.trial.trials import hold_trial
 from stateful_models.trial.verdicts import Outcome, Report, Verdict, to_builtins
+
+P = TypeVar("P", bound=CachePolicy)
 
 A, B, C = keys("a b c")
 
@@ -60,6 +70,67 @@ def hurried(*engines: Engine) -> Report:
         make_invariants=lambda capacity: [PolicyContract()],
         now=lambda: float(next(ticks)),
     )
+
+
+# What was chosen.
+
+
+class Judges(RandomPrograms):
+    """Has its programs judged, and tries nothing else; `ran` says that it was asked to."""
+
+    clauses: ClassVar[tuple[str, ...]] = ("POL-2",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: bool = False
+
+    @override
+    def run(self, trial: PolicyTrial[P]) -> None:
+        self.ran = True
+        trial.cut(self, 1, 2)
+
+
+class OnItsOwn(Judges):
+    """Judges its clause alone."""
+
+    judges_all: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize(
+    ("clause", "both"), [("LRU-1", False), ("POL-1", False), ("POL-2", True), ("POL-9", None)]
+)
+def test_a_clause_is_tried_by_all_that_judge_it(clause: str, both: bool | None) -> None:
+    judges, alone = Judges(), OnItsOwn()
+    request = Request(task=Task.POLICY, target="lru", only=(clause,))
+    report = try_policy(
+        Driver(LRUCachePolicy),
+        [judges, alone],
+        request,
+        make_invariants=lambda capacity: policy_invariants(Capabilities(lru=True), capacity),
+        now=lambda: 0.0,
+    )
+    assert (judges.ran, alone.ran) == (both is not None, bool(both))
+    (verdict,) = report.clauses
+    assert set(verdict.cut) == ({judges.name} if judges.ran else set())
+
+
+@pytest.mark.parametrize(
+    ("clause", "target"), [("LRU-2", "Lru2HeadFirst"), ("ARC-5", "Arc5HeadFirst")]
+)
+def test_an_order_is_convicted_where_nothing_else_is_asked_for(clause: str, target: str) -> None:
+    module = "recency" if clause == "LRU-2" else "adaptation"
+    request = Request(
+        task=Task.POLICY,
+        target=f"stateful_models.gallery.broken_policies.{module}:{target}",
+        driver="stateful_models.gallery.policies:GalleryDriver",
+        level="smoke",
+        only=(clause,),
+        profile=Profile.REFERENCE,
+    )
+    assert hold_trial(request).verdict is Outcome.CONVICTED
+
+
+# What time cut.
 
 
 def test_what_time_cut_is_told_of_the_target_and_of_each_clause() -> None:

@@ -73,13 +73,12 @@ class Breach:
 class Cut(NamedTuple):
     """How much an engine did before it ended early: `share` of its programs, depths or worlds.
 
-    `clauses` are those that it judges; those of an author's own too where it `judges_all`. It was
-    its time that was up, unless it `hung`: calls did not return.
+    `clauses` are all that it judges. It was its time that was up, unless it `hung`: calls did not
+    return.
     """
 
     share: float
-    clauses: tuple[str, ...]
-    judges_all: bool
+    clauses: frozenset[str]
     hung: bool = False
 
 
@@ -133,6 +132,9 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
     reach: Reach = field(factory=Reach)
     programs: int = 0
     breaches: dict[Demand, Breach] = field(factory=dict)
+    by_invariants: Collection[str] = field(default=(), kw_only=True)
+    """The clauses that are judged in whatever is played: those of the orders that a policy claims,
+    and of an author's own."""
     notes: list[str] = field(factory=list)
     """What a reader should know: advice, figures, budgets that were cut."""
     cuts: dict[str, Cut] = field(factory=dict)
@@ -185,7 +187,7 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
         self.note(GAVE_UP)
 
     def _ended_early(self, engine: AnyEngine, share: float, *, hung: bool) -> None:
-        self.cuts[engine.name] = Cut(share, engine.clauses, engine.judges_all, hung)
+        self.cuts[engine.name] = Cut(share, engine.judged(self.by_invariants), hung)
 
     def count(self) -> None:
         """One more program is played."""
@@ -434,11 +436,11 @@ class AnyEngine(ABC):
     clauses: ClassVar[tuple[str, ...]]
     compares: ClassVar[bool] = False
     judges_all: ClassVar[bool] = False
-    """Whether each of its runs is judged by all invariants, those of an author's own too."""
+    """Whether each of its runs is judged by all invariants."""
 
-    def judges(self, clause: str, by_invariants: Collection[str]) -> bool:
-        """Whether it judges the clause; `by_invariants` are those of which invariants judge."""
-        return clause in self.clauses or (self.judges_all and clause in by_invariants)
+    def judged(self, by_invariants: Collection[str]) -> frozenset[str]:
+        """All clauses that it judges; `by_invariants` are those that the invariants of a run do."""
+        return frozenset(self.clauses).union(by_invariants if self.judges_all else ())
 
     def paced(
         self, trial: Trial[DriverT, MakeT, RunT], things: Iterable[Program]

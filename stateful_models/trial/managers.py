@@ -54,11 +54,11 @@ def try_manager(
         surroundings=surroundings,
         on_progress=on_progress,
         now=now,
+        # All others are listed by the engines.
+        by_invariants={clause for one in own for clause in one.clauses},
     )
     asked = [
-        engine
-        for engine in engines
-        if any(map(request.wants, engine.clauses)) or (own and engine.judges_all)
+        engine for engine in engines if any(map(request.wants, engine.judged(trial.by_invariants)))
     ]
     for number, engine in enumerate(asked):
         if trial.gave_up:

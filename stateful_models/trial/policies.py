@@ -49,11 +49,10 @@ def try_policy(
         on_progress=on_progress,
         now=now,
         own=[one.name for one in own],
+        by_invariants={clause for one in make_invariants(1) for clause in one.clauses},
     )
     asked = [
-        engine
-        for engine in engines
-        if any(map(request.wants, engine.clauses)) or (own and engine.judges_all)
+        engine for engine in engines if any(map(request.wants, engine.judged(trial.by_invariants)))
     ]
     for number, engine in enumerate(asked):
         if trial.gave_up:

@@ -184,11 +184,10 @@ class Reporter:
         )
 
     def _with_cut(self, verdict: ClauseVerdict) -> ClauseVerdict:
-        own = verdict.id not in self.scopes
         shares = {
             name: round(cut.share, 3)
             for name, cut in self.trial.cuts.items()
-            if verdict.id in cut.clauses or (own and cut.judges_all)
+            if verdict.id in cut.clauses
         }
         return evolve(verdict, cut=shares, share=min(shares.values(), default=1.0))
 
