@@ -53,7 +53,7 @@ QUICK: Final = Level(
     churn=3_000,
     cost_capacity=256,
     shrinking=300,
-    patience_s=6.0,
+    patience_s=9.0,
 )
 CI: Final = Level(
     name="ci",
