@@ -28,7 +28,7 @@ from kvoffload import (
 from kvoffload.copying.layout import CopyLayout, PageRuns, Rows
 from kvoffload.copying.plans import Memory, plan_store
 from kvoffload.copying.worker import CopyWorker
-from spec_tests.bench import child, copies, managers, pages, replays
+from spec_tests.bench import child, copies, managers, pages, replays, sections
 from spec_tests.bench.bare import (
     HIT,
     MISS,
@@ -47,7 +47,15 @@ from spec_tests.bench.figures import (
     ratio_of_ratios,
 )
 from spec_tests.bench.imports import OURS, measure_import
-from spec_tests.bench.jobs import ManagerJob, ManagerResult, PagesJob, ReplayJob, Whose
+from spec_tests.bench.jobs import (
+    ManagerJob,
+    ManagerResult,
+    PagesJob,
+    PagesResult,
+    ReplayJob,
+    ReplayResult,
+    Whose,
+)
 from spec_tests.bench.providers import Provider
 from spec_tests.bench.sections import (
     COPY_OVER_PLAIN,
@@ -520,6 +528,30 @@ def test_every_copy_has_a_target_or_is_said_to_have_none() -> None:
 # The whole
 
 
+def measured_here(job: ManagerJob, round_number: int) -> ManagerResult:
+    """In this process, except where modules have to be found elsewhere."""
+    if job.whose is Whose.VLLM:
+        return child.measure_manager(job, round_number)
+    return managers.measure_manager(job)
+
+
+def replayed_here(job: ReplayJob, _: int) -> ReplayResult:
+    return replays.measure_replay(job)
+
+
+def paged_here(job: PagesJob, _: int) -> PagesResult:
+    return pages.measure_pages(job)
+
+
+@pytest.fixture
+def few_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what is measured, and not of where."""
+    monkeypatch.setattr(sections, "measure_manager", measured_here)
+    monkeypatch.setattr(sections, "measure_replay", replayed_here)
+    monkeypatch.setattr(sections, "measure_pages", paged_here)
+
+
+@pytest.mark.usefixtures("few_processes")
 def test_sections_answer_every_question(tmp_path: Path, vllm_root: Path) -> None:
     plan = Plan(
         runs=1,
@@ -561,6 +593,7 @@ def test_sections_answer_every_question(tmp_path: Path, vllm_root: Path) -> None
     assert with_numpy.target is None
 
 
+@pytest.mark.usefixtures("few_processes")
 def test_without_vllm_the_section_says_so() -> None:
     plan = Plan(runs=1, requests=2, capacities=(200, 300))
     section = manager_section(plan, lambda what, done, total: None)

@@ -97,13 +97,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "around.py").write_text(AROUND)
     (tmp_path / "ending.py").write_text("import os\n\nos._exit(4)\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trials, "CALL_PATIENCE_S", 2.5)
+    monkeypatch.setattr(trials, "CALL_PATIENCE_S", 1.5)
     monkeypatch.setattr(trials, "BUILD_PATIENCE_S", 1.5)
     return tmp_path
 
 
 def tried(target: str, **options: tuple[str, ...]) -> Report:
-    request = Request(task=Task.MANAGER, target=target, **options)  # type: ignore[arg-type]  # all given are tuples of names
+    request = Request(task=Task.MANAGER, target=target, level="smoke", **options)  # type: ignore[arg-type]  # all given are tuples of names
     return hold_trial(request)
 
 
@@ -318,7 +318,9 @@ def test_processes_with_other_hash_seeds_end_with_a_trial_that_convicts(tmp_path
     pid, ended, target = (tmp_path / name for name in ("pid", "ended", "waits.py"))
     target.write_text(CONVICTED_WHILE_ANOTHER_WAITS.format(pid=str(pid), ended=str(ended)))
     only = ("POL-5", "POL-7")
-    report = hold_trial(Request(task=Task.POLICY, target=f"{target}:WaitsElsewhere", only=only))
+    report = hold_trial(
+        Request(task=Task.POLICY, target=f"{target}:WaitsElsewhere", level="smoke", only=only)
+    )
     assert report.verdict is Outcome.CONVICTED
     # It was killed: had its time been up, its constructor would have been left.
     assert not Path(f"/proc/{pid.read_text()}").exists()

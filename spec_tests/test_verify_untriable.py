@@ -73,7 +73,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--manager", "lru"], "a policy, which is tried without --manager; a manager of your own"),
         (["--manager", "cpuu"], "not registered (cpu is); a manager of your own is named pkg.mod"),
         (["--manager", "theirs.py:Fine"], "no manager, for it is no OffloadingManager"),
-        (["--manager", "exiting.py:X"], "exiting.py: cannot be loaded: SystemExit: bye"),
         (
             ["theirs.py:Fine", "--driver", "theirs.py:NoDriver"],
             "theirs.py:NoDriver: not a subclass of stateful_models.drivers.Driver",
@@ -144,6 +143,7 @@ def test_what_cannot_be_meant_is_said_before_anything_is_tried(
     assert sentence in line
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_claims_are_chosen_and_known_by_their_names(place: Path, capsys: Output) -> None:
     (place / "known.txt").write_text("lru  key blind # in two words\nlru POL-1\n")
     options = ["--only", "key *", "--known-failures", "known.txt"]

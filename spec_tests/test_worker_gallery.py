@@ -12,7 +12,7 @@ from stateful_models.reach import Reach
 from stateful_models.workers import CLAUSES_JUDGED, WorkerFinding, check_worker
 
 FEW = 64
-"""Programs that suffice for every exhibit."""
+"""Programs that suffice for every exhibit: what convicts a broken worker has to acquit the odd."""
 
 
 @cache
@@ -32,14 +32,14 @@ def test_a_broken_worker_is_convicted_under_its_clause(name: str) -> None:
 
 @pytest.mark.parametrize("name", LEGAL_WORKERS)
 def test_an_odd_worker_is_acquitted(name: str) -> None:
-    assert check_worker(LEGAL_WORKERS[name].make) == []
+    assert check_worker(LEGAL_WORKERS[name].make, programs=FEW) == []
 
 
 def test_the_reference_is_acquitted() -> None:
     reach = Reach()
-    for seed in range(3):
+    for seed in range(2):
         assert check_worker(CopyWorker, seed=seed, reach=reach) == []
-        assert check_worker(CopyWorker, seed=seed, judges_order=False) == []
+    assert check_worker(CopyWorker, judges_order=False) == []
     assert reach["two copies at once"]
     assert reach["a copy that failed was reported"]
 

@@ -16,9 +16,8 @@ ROUNDS = ("sieve", "sieve-tail", "s3fifo", "s3fifo-tail")
 STEADY = pytest.mark.parametrize(
     "name", [name for name in CachePolicyFactory.names() if name not in ROUNDS]
 )
-# So many are pinned; those of policies beside the two of the contract are fewer, to save time.
-MANY = {"lru": 100_000, "arc": 100_000}
-FEWER = 20_000
+MANY = 10_000
+"""So many are pinned that one walk over them is far beyond what an eviction may visit."""
 
 
 class Tally:
@@ -66,6 +65,12 @@ class CountedChunk(ChunkStatus):
                 self.last_met = Tally.call
                 self.met += 1
         return super().__getattribute__(name)
+
+
+def count_of(chunk: CountedChunk) -> int:
+    """Its `ref_cnt`, which the test itself reads so often that it must not take long."""
+    count: int = object.__getattribute__(chunk, "ref_cnt")
+    return count
 
 
 def counted(count: int, prefix: str = "k") -> list[OffloadKey]:
@@ -167,7 +172,10 @@ class Meter:
         return keys
 
     def pinned(self) -> list[OffloadKey]:
-        return [key for key, chunk in self.chunks.items() if chunk.ref_cnt > 0]
+        return [key for key, chunk in self.chunks.items() if count_of(chunk) > 0]
+
+    def idle(self) -> list[OffloadKey]:
+        return [key for key, chunk in self.chunks.items() if count_of(chunk) == 0]
 
     def check(self) -> None:
         """The budget of the clause, over the run so far."""
@@ -179,9 +187,8 @@ class Meter:
 @pytest.mark.clause("POL-8")
 @ALL
 def test_evicting_beside_many_pinned_chunks_does_not_walk_them_each_time(name: str) -> None:
-    many = MANY.get(name, FEWER)
-    meter = Meter(name, many + 10)
-    cold = counted(many, "cold")
+    meter = Meter(name, MANY + 10)
+    cold = counted(MANY, "cold")
     meter.store(cold)
     meter.pin(cold)
     meter.store(counted(10, "warm"))
@@ -198,16 +205,15 @@ def test_evicting_beside_many_pinned_chunks_does_not_walk_them_each_time(name: s
 @pytest.mark.clause("POL-8")
 @ALL
 def test_nor_does_evicting_in_vain(name: str) -> None:
-    many = MANY.get(name, FEWER)
-    meter = Meter(name, many + 10)
-    cold, offer = counted(many, "cold"), counted(10, "offer")
+    meter = Meter(name, MANY + 10)
+    cold, offer = counted(MANY, "cold"), counted(10, "offer")
     meter.store(cold)
     meter.pin(cold)
     meter.store(offer)
     for _ in range(200):
         assert meter.evict(1, offer) is None
     # A first walk over the pinned, and then no more than over the offer.
-    assert meter.visits <= 8 * many + 200 * 8 * len(offer)
+    assert meter.visits <= 8 * MANY + 200 * 8 * len(offer)
     meter.check()
 
 
@@ -278,10 +284,10 @@ def test_nor_for_thousands_of_pins_and_releases_before_it(name: str) -> None:
 
 @pytest.mark.clause("POL-8")
 @ALL
-@pytest.mark.parametrize("n", [1, 100, 5_000])
+@pytest.mark.parametrize("n", [1, 100, 2_000])
 def test_evicting_many_at_once_costs_a_constant_each(name: str, n: int) -> None:
-    meter = Meter(name, 10_000)
-    keys = counted(10_000)
+    meter = Meter(name, 4_000)
+    keys = counted(4_000)
     meter.store(keys)
     meter.pin(keys[::2])
     assert meter.evict(n) is not None
@@ -331,7 +337,7 @@ def test_each_protected_key_is_visited_once_a_call(name: str) -> None:
 
 @pytest.mark.clause("POL-8")
 @ALL
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_long_life_stays_within_the_budget(name: str, seed: int) -> None:
     capacity, rng = 300, Random(seed)
     meter = Meter(name, capacity)
@@ -348,15 +354,14 @@ def test_a_long_life_stays_within_the_budget(name: str, seed: int) -> None:
         seen += [key for key in prompt if key not in seen]
         absent = [key for key in prompt if key not in meter.chunks]
         lacking = len(meter.chunks) + len(absent) - capacity
-        idle = [key for key, chunk in meter.chunks.items() if chunk.ref_cnt == 0]
-        if 0 < lacking <= len(idle):
+        if lacking > 0 and lacking <= len(meter.idle()):
             refused += meter.evict(lacking, prompt) is None
         if len(meter.chunks) + len(absent) <= capacity:
             meter.pending(absent, context)
             cut = rng.randint(0, len(absent))
             meter.complete(absent[:cut])
             meter.fail(absent[cut:])
-        idle = [key for key, chunk in meter.chunks.items() if chunk.ref_cnt == 0]
+        idle = meter.idle()
         meter.pin(rng.sample(idle, min(len(idle), rng.choice([0, 3, 20]))))
         pinned = meter.pinned()
         meter.unpin(rng.sample(pinned, len(pinned) if step % 50 == 0 else min(len(pinned), 5)))
