@@ -1,39 +1,13 @@
 """kvoffload: the reference for KV-cache offloading in LLM serving.
 
 The vocabulary, the interfaces of manager, worker and specification, and the CPU tier with its
-cache policies. Everything public is imported from here; what moves bytes is found when it is asked
-for, so that a scheduler, which moves none, does not pay for it.
+cache policies. Everything public is imported from here; what moves bytes, and what says which, is
+found when it is asked for, so that a scheduler, which moves none, does not pay for it.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from kvoffload.canonical.caches import canonical_kv_caches
-from kvoffload.canonical.derivation import derive_mapping, derive_mappings
-from kvoffload.canonical.identity import LayoutId, layout_id
-from kvoffload.canonical.layers import (
-    AttentionLayer,
-    Encoding,
-    LatentLayer,
-    Layer,
-    OpaqueLayer,
-    PackedLayers,
-    SingleLayer,
-)
-from kvoffload.canonical.pages import (
-    BlockTensor,
-    CanonicalKVCacheRef,
-    CanonicalKVCaches,
-    CanonicalKVCacheTensor,
-    CanonicalPageMapping,
-    CopyRun,
-)
-from kvoffload.canonical.parallel import HeadShare, KVParallelConfig
-from kvoffload.canonical.pool import PagePool, PageStore
-from kvoffload.canonical.recognition import recognise
-from kvoffload.canonical.resharding import DirectRun, PageCopy, Resharding
-from kvoffload.canonical.runs import normal_form
-from kvoffload.canonical.tiling import verify_tiling
 from kvoffload.config import (
     OffloadingCacheConfig,
     OffloadingConfig,
@@ -117,6 +91,32 @@ from kvoffload.transfers import (
 from kvoffload.worker import OffloadingWorker
 
 if TYPE_CHECKING:
+    from kvoffload.canonical.caches import canonical_kv_caches
+    from kvoffload.canonical.derivation import derive_mapping, derive_mappings
+    from kvoffload.canonical.identity import LayoutId, layout_id
+    from kvoffload.canonical.layers import (
+        AttentionLayer,
+        Encoding,
+        LatentLayer,
+        Layer,
+        OpaqueLayer,
+        PackedLayers,
+        SingleLayer,
+    )
+    from kvoffload.canonical.pages import (
+        BlockTensor,
+        CanonicalKVCacheRef,
+        CanonicalKVCaches,
+        CanonicalKVCacheTensor,
+        CanonicalPageMapping,
+        CopyRun,
+    )
+    from kvoffload.canonical.parallel import HeadShare, KVParallelConfig
+    from kvoffload.canonical.pool import PagePool, PageStore
+    from kvoffload.canonical.recognition import recognise
+    from kvoffload.canonical.resharding import DirectRun, PageCopy, Resharding
+    from kvoffload.canonical.runs import normal_form
+    from kvoffload.canonical.tiling import verify_tiling
     from kvoffload.copying.cuda.paths import CopyPath, PathRule, PathTable
     from kvoffload.copying.device import CopyDevice
     from kvoffload.copying.graph import CopyGraph
@@ -270,6 +270,34 @@ __all__ = [
 ]
 
 _LATER: Final = {
+    "canonical_kv_caches": "kvoffload.canonical.caches",
+    "derive_mapping": "kvoffload.canonical.derivation",
+    "derive_mappings": "kvoffload.canonical.derivation",
+    "LayoutId": "kvoffload.canonical.identity",
+    "layout_id": "kvoffload.canonical.identity",
+    "AttentionLayer": "kvoffload.canonical.layers",
+    "Encoding": "kvoffload.canonical.layers",
+    "LatentLayer": "kvoffload.canonical.layers",
+    "Layer": "kvoffload.canonical.layers",
+    "OpaqueLayer": "kvoffload.canonical.layers",
+    "PackedLayers": "kvoffload.canonical.layers",
+    "SingleLayer": "kvoffload.canonical.layers",
+    "BlockTensor": "kvoffload.canonical.pages",
+    "CanonicalKVCacheRef": "kvoffload.canonical.pages",
+    "CanonicalKVCaches": "kvoffload.canonical.pages",
+    "CanonicalKVCacheTensor": "kvoffload.canonical.pages",
+    "CanonicalPageMapping": "kvoffload.canonical.pages",
+    "CopyRun": "kvoffload.canonical.pages",
+    "HeadShare": "kvoffload.canonical.parallel",
+    "KVParallelConfig": "kvoffload.canonical.parallel",
+    "PagePool": "kvoffload.canonical.pool",
+    "PageStore": "kvoffload.canonical.pool",
+    "recognise": "kvoffload.canonical.recognition",
+    "DirectRun": "kvoffload.canonical.resharding",
+    "PageCopy": "kvoffload.canonical.resharding",
+    "Resharding": "kvoffload.canonical.resharding",
+    "normal_form": "kvoffload.canonical.runs",
+    "verify_tiling": "kvoffload.canonical.tiling",
     "CopyPath": "kvoffload.copying.cuda.paths",
     "PathRule": "kvoffload.copying.cuda.paths",
     "PathTable": "kvoffload.copying.cuda.paths",
@@ -303,7 +331,7 @@ _LATER: Final = {
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """What moves bytes, imported when it is first asked for (PEP 562)."""
+        """What moves bytes and describes pages, imported when it is first asked for (PEP 562)."""
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(_LATER[name]), name)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from kvoffload.canonical.pages import CanonicalKVCaches
 from kvoffload.config import OffloadingConfig
 from kvoffload.errors import InvalidValueError
 from kvoffload.events import OffloadingKVEventsConfig
 from kvoffload.manager import OffloadingManager
 from kvoffload.metrics import OffloadingMetricMetadata
 from kvoffload.worker import OffloadingWorker
+
+if TYPE_CHECKING:
+    from kvoffload.canonical.pages import CanonicalKVCaches
 
 
 class OffloadingSpec(ABC):

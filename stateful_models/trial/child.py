@@ -9,13 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stdout
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from attrs import evolve
 
 from kvoffload import CachePolicy, OffloadingManager
 from kvoffload.errors import VLLMError
-from kvoffload.vllm.standins import VLLMProvider
 from stateful_models.account import Account
 from stateful_models.drivers import Driver, DriverFailedError
 from stateful_models.engines.base import PolicyTrial
@@ -78,8 +77,9 @@ from stateful_models.trial.request import (
     encode_answer,
 )
 from stateful_models.trial.verdicts import MethodReach, Report
-from stateful_models.vllm.policies import find_vllm_driver
-from stateful_models.vllm.types import answer_imports
+
+if TYPE_CHECKING:
+    from kvoffload.vllm.standins import VLLMProvider
 
 T = TypeVar("T")
 DriverT = TypeVar("DriverT")
@@ -164,7 +164,7 @@ def main() -> None:
 def _answer(
     request: Request, clock: VirtualClock, proceed: Proceed, do: _Marking, alarm: Alarm
 ) -> Report | Digest | OwnClauses:
-    provider = None if request.vllm is None else answer_imports(request.vllm)
+    provider = None if request.vllm is None else _stand_ins(request.vllm)
     if request.task is Task.CLAUSES:
         return _own_clauses(request, do)
     if request.task is Task.MANAGER:
@@ -290,10 +290,22 @@ class _Watched:
         return Observed(methods, self.hints.never_given)
 
 
+def _stand_ins(version: str) -> VLLMProvider:
+    """What answers imports of vLLM. Most targets ask for none, and need not wait for it."""
+    from stateful_models.vllm.types import answer_imports
+
+    return answer_imports(version)
+
+
 def _policy_named(
     request: Request, provider: VLLMProvider | None
 ) -> tuple[Driver[CachePolicy], list[OwnInvariant]]:
-    driver = find_driver(request) if provider is None else find_vllm_driver(request, provider)
+    if provider is None:
+        driver = find_driver(request)
+    else:
+        from stateful_models.vllm.policies import find_vllm_driver
+
+        driver = find_vllm_driver(request, provider)
     return driver, find_invariants(request, POLICY_CALLS, driver.target, driver.arguments)
 
 
