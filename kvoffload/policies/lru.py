@@ -100,11 +100,10 @@ class LRUCachePolicy(CachePolicy):
         keys = list(keys)
         run = self._run_of(req_context)
         number = run.number
-        get_node = self._nodes.get
-        get_end = req_context.get_offload_key_position
-        nodes = [node for node in map(get_node, keys) if node is not None]
-        if not nodes:
+        if self._nodes.keys().isdisjoint(keys):
+            # An offer of new keys, mostly.
             return
+        nodes = self._resident(keys)
         if self._order.is_newest(run) and len(nodes) == len(keys):
             ends = _ascending_ends(keys, req_context)
             if ends is not None:
@@ -113,6 +112,7 @@ class LRUCachePolicy(CachePolicy):
                 nodes.reverse()
                 self._order.join_run(run, nodes)
                 return
+        get_end = req_context.get_offload_key_position
         joining: list[tuple[int, OffloadKey, Node]] = []
         for node in nodes:
             position = get_end(node.key)
@@ -168,8 +168,11 @@ class LRUCachePolicy(CachePolicy):
         self._order.check(set(self._nodes.values()))
 
     def _renew(self, keys: Sequence[OffloadKey]) -> None:
-        get_node = self._nodes.get
-        self._order.renew([node for key in reversed(keys) if (node := get_node(key)) is not None])
+        self._order.renew(self._resident(reversed(keys)))
+
+    def _resident(self, keys: Iterable[OffloadKey]) -> list[Node]:
+        """The nodes of those of `keys` that are resident, in order."""
+        return list(filter(None, map(self._nodes.get, keys)))
 
     def _run_of(self, req_context: ReqContext) -> Run:
         """The request's run; it takes a number when it first accesses anything."""

@@ -58,40 +58,46 @@ class RecencyList:
         self._move_to_newest(nodes, self._number)
 
     def _move_to_newest(self, nodes: Sequence[Node], number: int) -> None:
-        # Neighbours that stay neighbours, as the keys of a prefix do, move together.
-        head = self._head
-        count = len(nodes)
-        index = 0
-        while index < count:
-            first = last = nodes[index]
-            first.number = number
-            index += 1
-            older = first.older
-            if older is NOWHERE:
-                self.parking.remove(first)
-            else:
-                newer = last.newer
-                while index < count and nodes[index] is newer:
-                    last = newer
-                    last.number = number
-                    newer = last.newer
-                    index += 1
-                older.newer = newer
-                newer.older = older
-            newest = head.older
-            newest.newer = first
-            first.older = newest
-            last.newer = head
-            head.older = last
+        # Neighbours that stay neighbours, as the keys of a prefix do, move together: those from
+        # `first` up to what follows them.
+        first = following = self._head
+        for node in nodes:
+            node.number = number
+            if node is not following:
+                self._splice_to_newest(first, following)
+                if node.older is NOWHERE:
+                    self.parking.remove(node)
+                    self._link_newest(node)
+                first = node
+            following = node.newer
+        self._splice_to_newest(first, following)
 
-    def append(self, node: Node) -> None:
-        """Put a node that is on no list at the newest end."""
-        node.number = self._number
+    def _splice_to_newest(self, first: Node, following: Node) -> None:
+        """Move the linked nodes from `first` up to `following`, which stays, to the newest end."""
+        head = self._head
+        if following is head:
+            # They are there, or there are none.
+            return
+        older, last = first.older, following.older
+        older.newer = following
+        following.older = older
+        newest = head.older
+        newest.newer = first
+        first.older = newest
+        last.newer = head
+        head.older = last
+
+    def _link_newest(self, node: Node) -> None:
         head = self._head
         newest = head.older
         newest.newer = head.older = node
         node.older = newest
         node.newer = head
+
+    def append(self, node: Node) -> None:
+        """Put a node that is on no list at the newest end."""
+        node.number = self._number
+        self._link_newest(node)
 
     def detach(self, node: Node) -> None:
         """Take a node off this list, parked or not."""
