@@ -113,7 +113,7 @@ class RecencyList:
     def sweep(self, n: int, protected: Set[OffloadKey]) -> list[Node]:
         """Take up to `n` idle, unprotected nodes off the list, oldest first.
 
-        Fewer only if there are no more. `restore` undoes it.
+        Fewer only if there are no more; then `restore` undoes it.
         """
         if self._ended:
             self._drop_ended()
@@ -128,12 +128,17 @@ class RecencyList:
         moment = self._moment
         if not runs:
             # The usual case: the oldest are idle, and no run begins among them.
-            while len(taken) < n and node.chunk.ref_cnt == 0 and node.key not in protected:
+            from_parking = len(taken)
+            for _ in range(n - from_parking):
+                if node.chunk.ref_cnt != 0 or node.key in protected:
+                    break
                 taken.append(node)
-                moment += 1
-                node.end = moment
                 node.older = NOWHERE
                 node = node.newer
+            if len(taken) < n:
+                # Their places matter only to a sweep that may come to the end of the list.
+                for moment, idle in enumerate(taken[from_parking:], moment + 1):
+                    idle.end = moment
         missing = n - len(taken)
         while missing > 0 and node is not head:
             following = node.newer
