@@ -42,31 +42,37 @@ class ResidencyIndex:
 
     def pin(self, chunks: Sequence[ChunkStatus]) -> None:
         """Add a pin for each occurrence of a ready chunk."""
-        left_idle = 0
+        # What is counted is the rare case, here and in `unpin`: most chunks have one reader.
+        pinned_before = 0
         for chunk in chunks:
-            pins = chunk.ref_cnt
-            chunk.ref_cnt = pins + 1
-            if not pins:
-                left_idle += 1
-        self.num_idle -= left_idle
+            if chunk.ref_cnt:
+                chunk.ref_cnt += 1
+                pinned_before += 1
+            else:
+                chunk.ref_cnt = 1
+        self.num_idle -= len(chunks) - pinned_before
 
     def unpin(self, keys: Sequence[OffloadKey], chunks: Sequence[ChunkStatus]) -> list[OffloadKey]:
         """Release a pin for each occurrence and return the keys that became idle, in order.
 
         Raises NotPinnedError, having released none, if a chunk has fewer (LOAD-4).
         """
-        became_idle: list[OffloadKey] = []
+        still_pinned: set[int] = set()
         for released, chunk in enumerate(chunks):
-            pins = chunk.ref_cnt
-            if pins <= 0:
+            if chunk.ref_cnt == 1:
+                chunk.ref_cnt = 0
+            elif chunk.ref_cnt > 1:
+                chunk.ref_cnt -= 1
+                still_pinned.add(released)
+            else:
                 key = keys[released]
-                held = max(pins, 0) + keys[:released].count(key)
+                held = max(chunk.ref_cnt, 0) + keys[:released].count(key)
                 for earlier in chunks[:released]:
                     earlier.ref_cnt += 1
                 raise NotPinnedError("complete_load", key, held, keys.count(key))
-            chunk.ref_cnt = pins - 1
-            if pins == 1:
-                became_idle.append(keys[released])
+        became_idle = list(keys)
+        if still_pinned:
+            became_idle = [key for at, key in enumerate(keys) if at not in still_pinned]
         self.num_idle += len(became_idle)
         return became_idle
 

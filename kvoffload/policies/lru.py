@@ -76,9 +76,8 @@ class LRUCachePolicy(CachePolicy):
         if ends is None or not self._nodes.keys().isdisjoint(keys):
             super().insert_all(keys, chunks, req_context)
             return
-        fresh = list(map(Node, keys, chunks, ends))
-        self._nodes.update(zip(keys, fresh, strict=True))
-        self._order.extend_run(self._run_of(req_context), fresh)
+        nodes = self._order.extend_run(self._run_of(req_context), keys, chunks, ends)
+        self._nodes.update(zip(keys, nodes, strict=True))
 
     @override
     def remove(self, key: OffloadKey) -> None:
@@ -147,6 +146,7 @@ class LRUCachePolicy(CachePolicy):
         victims = [(node.key, node.chunk) for node in taken]
         for key, _ in victims:
             del nodes[key]
+        self._order.let_go(taken)
         return victims
 
     @override

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from itertools import pairwise
+from typing import Final
 from weakref import ref
 
 from kvoffload.errors import InvariantError
 from kvoffload.keys import OffloadKey
 from kvoffload.policies.base import ChunkStatus
 from kvoffload.policies.parking import NO_KEY, NOWHERE, Node, Parking, Place
+
+# What a node has that holds nothing, or marks a place: never idle.
+NO_CHUNK: Final = ChunkStatus(-1)
 
 
 class Run:
@@ -26,7 +30,7 @@ class Run:
     def __init__(self, number: int) -> None:
         self.number: int = number
         # The marker's `end`, which no order needs, holds the run's number.
-        self.marker: Node = Node(NO_KEY, ChunkStatus(-1), number)
+        self.marker: Node = Node(NO_KEY, NO_CHUNK, number)
         # Where the search for the next one's place begins: keys come in order of the prefix.
         self.last_placed: Node = self.marker
 
@@ -36,7 +40,7 @@ class RecencyList:
 
     def __init__(self) -> None:
         # The ends meet in a head: head.newer is the oldest node, head.older the newest.
-        self._head = head = Node(NO_KEY, ChunkStatus(-1))
+        self._head = head = Node(NO_KEY, NO_CHUNK)
         head.older = head.newer = head
         # Even; a run takes the odd number above, so a run's number is never that of another use.
         self._number = 0
@@ -49,6 +53,9 @@ class RecencyList:
         self._ended: list[Node] = []
         # Runs whose marker is parked, by number: the place of the marker.
         self._passed_runs: dict[int, int] = {}
+        # Nodes that left and hold nothing, for the next to come: to fill one is a fraction of the
+        # work of making it.
+        self._spare: list[Node] = []
 
     def renew(self, nodes: Sequence[Node]) -> None:
         """Move nodes to the newest end, the first of them becoming the oldest of these.
@@ -137,7 +144,8 @@ class RecencyList:
                 node = node.newer
             if len(taken) < n:
                 # Their places matter only to a sweep that may come to the end of the list.
-                for moment, idle in enumerate(taken[from_parking:], moment + 1):
+                for idle in taken[from_parking:]:
+                    moment += 1
                     idle.end = moment
         missing = n - len(taken)
         while missing > 0 and node is not head:
@@ -167,6 +175,13 @@ class RecencyList:
         left = self._left_parking
         for node in taken:
             self.parking.park(node, left[node] if node in left else self._place_of(node))
+
+    def let_go(self, taken: list[Node]) -> None:
+        """What `sweep` took will not be given back."""
+        for node in taken:
+            node.key = NO_KEY
+            node.chunk = NO_CHUNK
+        self._spare = taken
 
     def is_newest(self, run: Run) -> bool:
         """Whether the run is empty so far, and nothing was used since it began."""
@@ -212,15 +227,22 @@ class RecencyList:
             for node in nodes:
                 self.insert_into_run(run, node)
 
-    def extend_run(self, run: Run, nodes: Sequence[Node]) -> None:
-        """Put nodes that are on no list into the run by their `end`, which ascends."""
+    def extend_run(
+        self,
+        run: Run,
+        keys: Sequence[OffloadKey],
+        chunks: Sequence[ChunkStatus],
+        ends: Sequence[int],
+    ) -> list[Node]:
+        """Put new nodes into the run by their `ends`, which ascend; answers the nodes."""
+        nodes = self._make_nodes(keys, chunks, ends)
         marker = run.marker
         newer = marker.newer
         number = run.number
-        if marker.older is NOWHERE or (newer.number == number and newer.end >= nodes[0].end):
+        if marker.older is NOWHERE or (newer.number == number and newer.end >= ends[0]):
             for node in nodes:
                 self.insert_into_run(run, node)
-            return
+            return nodes
         # The usual case: the prefix grows, and its new tail goes first.
         for node in nodes:
             node.number = number
@@ -229,6 +251,19 @@ class RecencyList:
             newer = node
         marker.newer = newer
         newer.older = marker
+        return nodes
+
+    def _make_nodes(
+        self, keys: Sequence[OffloadKey], chunks: Sequence[ChunkStatus], ends: Sequence[int]
+    ) -> list[Node]:
+        nodes, self._spare = self._spare, []
+        for node, key, chunk, end in zip(nodes, keys, chunks, ends, strict=False):
+            node.key = key
+            node.chunk = chunk
+            node.end = end
+        filled = len(nodes)
+        nodes += map(Node, keys[filled:], chunks[filled:], ends[filled:])
+        return nodes[: len(keys)]
 
     def insert_into_run(self, run: Run, node: Node) -> None:
         """Put a node that is on no list into the run by its `end`."""
@@ -267,6 +302,7 @@ class RecencyList:
         self._markers.clear()
         self._ended.clear()
         self._passed_runs.clear()
+        self._spare.clear()
         self._number = self._moment = 0
 
     def __iter__(self) -> Iterator[Node]:
