@@ -426,7 +426,7 @@ class CPUOffloadingManager(OffloadingManager):
                 self._policy.observe_access(first_seen, req_context)
                 access.see(first_seen)
         else:
-            access.see(keys)
+            access.see(dict.fromkeys(keys))
 
     def _observe_offer(
         self,
@@ -496,10 +496,12 @@ class CPUOffloadingManager(OffloadingManager):
         transfers = self._transfers
         if ticket is None:
             transfer = transfers.find_whole(kind, req_context.req_id, listed)
+            whole = transfer
         else:
             transfer = transfers.find_ticket(call, ticket, kind)
-        if transfer is not None and transfer.is_whole(listed):
-            return transfer, transfer.keys, transfer.chunks
+            whole = transfer if transfer is not None and transfer.is_whole(listed) else None
+        if whole is not None:
+            return whole, whole.keys, whole.chunks
 
         check_keys(listed)
         if ticket is not None:

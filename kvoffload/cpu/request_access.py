@@ -39,14 +39,12 @@ class RequestAccess:
             return {key: None for key in keys if key not in seen}
         return dict.fromkeys(keys)
 
-    def see(self, keys: Iterable[OffloadKey]) -> None:
-        """The request sees these: found, or missed by it before."""
-        seen = self.seen
-        if not seen:
-            self.seen = dict.fromkeys(keys)
-            return
-        for key in keys:
-            seen[key] = None
+    def see(self, keys: dict[OffloadKey, None]) -> None:
+        """The request sees these, found or missed; the dict is kept."""
+        if self.seen:
+            self.seen.update(keys)
+        else:
+            self.seen = keys
 
     def miss(self, keys: Set[OffloadKey]) -> None:
         """The policy is told that the request misses these, of which there are some."""

@@ -36,6 +36,9 @@ class SlotPool:
 
     def take(self, count: int, returning: Sequence[int] = ()) -> None:
         """Free `returning`, then hand out `count` slots: those that `preview` named."""
+        if self._fresh == self.capacity and count == len(returning):
+            # The usual case: they go from hand to hand.
+            return
         fresh = min(count, self.capacity - self._fresh)
         self._fresh += fresh
         self._freed += returning

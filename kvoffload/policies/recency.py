@@ -67,24 +67,25 @@ class RecencyList:
     def _move_to_newest(self, nodes: Sequence[Node], number: int) -> None:
         # Neighbours that stay neighbours, as the keys of a prefix do, move together: those from
         # `first` up to what follows them.
-        first = following = self._head
+        head = self._head
+        first = following = head
         for node in nodes:
             node.number = number
             if node is not following:
-                self._splice_to_newest(first, following)
+                if following is not head:
+                    self._splice_to_newest(first, following)
                 if node.older is NOWHERE:
                     self.parking.remove(node)
                     self._link_newest(node)
                 first = node
             following = node.newer
-        self._splice_to_newest(first, following)
+        # Those that end at the head are there already.
+        if following is not head:
+            self._splice_to_newest(first, following)
 
     def _splice_to_newest(self, first: Node, following: Node) -> None:
         """Move the linked nodes from `first` up to `following`, which stays, to the newest end."""
         head = self._head
-        if following is head:
-            # They are there, or there are none.
-            return
         older, last = first.older, following.older
         older.newer = following
         following.older = older
@@ -197,8 +198,7 @@ class RecencyList:
         run = Run(self._number + 1)
         self._number += 2
         marker = run.marker
-        self.append(marker)
-        marker.number = -1
+        self._link_newest(marker)
         self._markers[ref(run, self._end_run)] = marker
         return run
 
@@ -262,8 +262,11 @@ class RecencyList:
             node.chunk = chunk
             node.end = end
         filled = len(nodes)
-        nodes += map(Node, keys[filled:], chunks[filled:], ends[filled:])
-        return nodes[: len(keys)]
+        if filled > len(keys):
+            return nodes[: len(keys)]
+        if filled < len(keys):
+            nodes += map(Node, keys[filled:], chunks[filled:], ends[filled:])
+        return nodes
 
     def insert_into_run(self, run: Run, node: Node) -> None:
         """Put a node that is on no list into the run by its `end`."""
