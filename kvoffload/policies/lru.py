@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence, Set
 from typing_extensions import override
 
 from kvoffload.errors import InvalidValueError, InvariantError
-from kvoffload.keys import OffloadKey
+from kvoffload.keys import OffloadKey, values_at
 from kvoffload.policies.base import CachePolicy, ChunkStatus, order_request_keys
 from kvoffload.policies.parking import Node
 from kvoffload.policies.recency import RecencyList, Run
@@ -87,7 +87,7 @@ class LRUCachePolicy(CachePolicy):
 
     @override
     def touch(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
-        self._renew(list(keys))
+        self._order.renew(self._resident(reversed(list(keys))))
 
     @override
     def on_store_miss(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
@@ -102,7 +102,7 @@ class LRUCachePolicy(CachePolicy):
         if self._nodes.keys().isdisjoint(keys):
             # An offer of new keys, mostly.
             return
-        nodes = self._resident(keys)
+        nodes = self._mostly_resident(keys)
         if self._order.is_newest(run) and len(nodes) == len(keys):
             ends = _ascending_ends(keys, req_context)
             if ends is not None:
@@ -132,7 +132,8 @@ class LRUCachePolicy(CachePolicy):
         reused_keys: Set[OffloadKey],
         req_context: ReqContext,
     ) -> None:
-        self._renew(order_request_keys(key_groups, req_context))
+        keys = order_request_keys(key_groups, req_context)
+        self._order.renew(self._mostly_resident(keys[::-1]))
 
     @override
     def evict(
@@ -167,12 +168,16 @@ class LRUCachePolicy(CachePolicy):
             raise InvariantError(f"LRU: a node under another key in {self._nodes}")
         self._order.check(set(self._nodes.values()))
 
-    def _renew(self, keys: Sequence[OffloadKey]) -> None:
-        self._order.renew(self._resident(reversed(keys)))
-
     def _resident(self, keys: Iterable[OffloadKey]) -> list[Node]:
         """The nodes of those of `keys` that are resident, in order."""
         return list(filter(None, map(self._nodes.get, keys)))
+
+    def _mostly_resident(self, keys: Sequence[OffloadKey]) -> list[Node]:
+        """The same, in one call for all where every key is resident."""
+        try:
+            return values_at(self._nodes, keys)
+        except KeyError:
+            return self._resident(keys)
 
     def _run_of(self, req_context: ReqContext) -> Run:
         """The request's run; it takes a number when it first accesses anything."""
