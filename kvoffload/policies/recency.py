@@ -256,16 +256,14 @@ class RecencyList:
     def _make_nodes(
         self, keys: Sequence[OffloadKey], chunks: Sequence[ChunkStatus], ends: Sequence[int]
     ) -> list[Node]:
-        nodes, self._spare = self._spare, []
+        nodes = self._spare[: len(keys)]
+        self._spare = []
         for node, key, chunk, end in zip(nodes, keys, chunks, ends, strict=False):
             node.key = key
             node.chunk = chunk
             node.end = end
         filled = len(nodes)
-        if filled > len(keys):
-            return nodes[: len(keys)]
-        if filled < len(keys):
-            nodes += map(Node, keys[filled:], chunks[filled:], ends[filled:])
+        nodes += map(Node, keys[filled:], chunks[filled:], ends[filled:])
         return nodes
 
     def insert_into_run(self, run: Run, node: Node) -> None:
