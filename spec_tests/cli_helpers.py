@@ -18,8 +18,8 @@ from kvoffload.errors import TraceError
 from kvoffload.policies.lru import LRUCachePolicy
 from stateful_models.capabilities import Capabilities
 from stateful_models.gallery.legal_policies.group_evictor import GroupEvictor
-from stateful_models.invariants import Finding, Invariant
-from stateful_models.operations import PrepareStore
+from stateful_models.invariants import Finding, Invariant, PolicyBooks
+from stateful_models.operations import Evict, NewRequest, PrepareStore
 from stateful_models.steps import Stored
 
 
@@ -256,6 +256,24 @@ class LeavesJudge(SmallBatches):
 class Unruly(SmallBatches):
     def __init__(self):
         raise RuntimeError("no rules")
+
+
+class NeverAsked(SmallBatches):
+    concerns = (Evict,)
+
+
+class OfPolicies(Invariant[PolicyBooks]):
+    """Of its calls a manager gets one too."""
+
+    clauses = ("OWN-1",)
+    concerns = (NewRequest, Evict)
+
+    def judge(self, step, books):
+        return ()
+
+
+class OfPoliciesToo(OfPolicies):
+    pass
 
 
 HOLLOW = 3

@@ -125,6 +125,20 @@ class TestResults:
         assert rows == ["Fine (1)", "Fine (2)", "Moody", "lru"]
         assert f"\nFine (1) is {names[0]}\nFine (2) is {names[1]}\n" in out
 
+    def test_a_name_that_nearly_fits_is_folded(
+        self, capsys: Output, targets: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        text = targets.read_text("utf-8") + "\n\nclass SessionSegmentedLRU(Fine):\n    pass\n"
+        targets.write_text(text, "utf-8")
+        options = [f"--policy={targets}:SessionSegmentedLRU", "--capacity", "1000"]
+        assert run(["replay", *QUICK, "--check", *options]) == 0
+        out = capsys.readouterr().out
+        assert max(map(len, out.splitlines())) <= 80
+        (row,) = re.findall(r"^ (\S+) +1,000 .*\n (\S+) *$", out, re.MULTILINE)
+        assert "".join(row) == "SessionSegmentedLRU"
+        assert "(1)" not in out
+
     @pytest.mark.parametrize(("width", "folded"), [("80", True), ("200", False)])
     def test_a_long_name_is_never_cut(
         self,

@@ -168,6 +168,16 @@ MISUSES: dict[str, list[str]] = {
         "--invariant",
         "{targets}:Unruly",
     ],
+    "NeverAsked: it is concerned with Evict only, which its subject is never called with": [
+        "--check",
+        "--invariant",
+        "{targets}:NeverAsked",
+    ],
+    "OfPoliciesToo: it judges the calls of a policy (Invariant[PolicyBooks]), and a replay": [
+        "--check",
+        "--invariant",
+        "{targets}:OfPoliciesToo",
+    ],
     "targets.py:NoPolicy is no cache policy": ["--policy", "{targets}:NoPolicy"],
     "it lacks lookup": ["--manager", "kvoffload:OffloadingManager"],
     "error: --capacity 8GiB needs --chunk-bytes\n": ["--capacity", "8GiB"],

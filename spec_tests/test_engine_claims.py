@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 from typing_extensions import override
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
@@ -22,6 +24,7 @@ from stateful_models import operations as op
 from stateful_models.capabilities import BUILT_IN, Capabilities
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
+from stateful_models.engines.base import PolicyTrial
 from stateful_models.engines.claims import CapacityInclusion, Renaming
 from stateful_models.engines.comparing import Law
 from stateful_models.engines.completions import Reinsertion, ReleaseOrder
@@ -123,6 +126,68 @@ def test_a_removal_that_leaves_traces_is_found(target: type[Fifo]) -> None:
         if isinstance(one, op.CompleteStore) and not one.success
     ]
     assert failed
+
+
+class SparesSessions(Fifo):
+    """Spares chunks that a request of some session stored; what is removed is of none any more."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self.spared: set[OffloadKey] = set()
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        super().insert(key, chunk, req_context)
+        hints = req_context.kv_transfer_params
+        if hints is not None and "session" in hints:
+            self.spared.add(key)
+
+    @override
+    def remove(self, key: OffloadKey) -> None:
+        super().remove(key)
+        self.spared.discard(key)
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        chosen = sorted(idle, key=self.spared.__contains__)[:n]
+        self.spared.difference_update(chosen)
+        return chosen
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self.spared.clear()
+
+
+class SparesTheRemoved(SparesSessions):
+    """A key whose store failed is still of the session that stored it."""
+
+    @override
+    def remove(self, key: OffloadKey) -> None:
+        Fifo.remove(self, key)
+
+
+class OfSessions(Driver[Fifo]):
+    @override
+    def contexts(self) -> SearchStrategy[Mapping[str, object] | None]:
+        return st.none() | st.just({"session": "s1"})
+
+
+def tried_with_sessions(target: type[Fifo]) -> PolicyTrial[Fifo]:
+    trial = trial_of(OfSessions(target), BLIND)
+    Reinsertion().run(trial)
+    return trial
+
+
+@pytest.mark.clause("POL-6")
+def test_a_removal_that_leaves_the_hints_of_its_request_is_found() -> None:
+    trial = tried_with_sessions(SparesTheRemoved)
+    (breach,) = trial.breaches.values()
+    assert (breach.clause, breach.kind) == ("POL-6", Kind.CLAIM)
+    assert breach.expected.endswith("where a store of another key failed")
+    sound = tried_with_sessions(SparesSessions)
+    assert not sound.breaches
+    assert sound.reach[Reinsertion.situation]
 
 
 class RemembersEvicted(Fifo):

@@ -189,7 +189,26 @@ class Swaps(Plain):
 def test_nor_is_one_that_answers_what_no_host_can_use() -> None:
     trial = tried(Swaps)
     assert trial.tried == set()
-    assert "BadAnswerError" in trial.notes[0]
+    assert trial.notes[0].startswith("cost: not counted, as the policy broke POL-2: evict answered")
+    assert "which is not resident" in trial.notes[0]
+
+
+class GivesPinned(Plain):
+    """Gives away what is being read."""
+
+    @override
+    def evict(self, n: int, protected: Set[OffloadKey]) -> Victims | None:
+        return self.take([key for key in self.chunks if key not in protected][:n])
+
+
+def test_nor_is_one_that_gives_away_what_is_pinned_and_the_clause_is_named() -> None:
+    trial = tried(GivesPinned)
+    assert trial.tried == set()
+    (note,) = trial.notes
+    assert note.startswith(
+        "cost: not counted, as the policy broke POL-2: evict answered the victim"
+    )
+    assert note.endswith("which is pinned")
 
 
 class BlockStatus(ChunkStatus):

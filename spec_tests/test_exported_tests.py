@@ -74,10 +74,14 @@ def broken(
 
 
 def report(
-    *clauses: tuple[str, Program | None], follows: str = "", **arguments: Argument
+    *clauses: tuple[str, Program | None],
+    follows: str = "",
+    target: str = "theirs.py:TakesOffered",
+    driver: str | None = None,
+    **arguments: Argument,
 ) -> Report:
     """A trial that convicted of these; the last one `follows` from another."""
-    request = Request(task=Task.POLICY, target="theirs.py:TakesOffered", arguments=arguments)
+    request = Request(task=Task.POLICY, target=target, driver=driver, arguments=arguments)
     verdicts = [broken(clause, program, request) for clause, program in clauses]
     verdicts[-1] = evolve(verdicts[-1], follows=follows)
     return evolve(report_on(request, Outcome.CONVICTED), clauses=tuple(verdicts))
@@ -103,7 +107,7 @@ def exported(*reports: Report) -> tuple[str, dict[str, object]]:
 def imported_names(tree: ast.Module) -> Iterator[str]:
     for statement in tree.body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            yield from (one.name for one in statement.names)
+            yield from (one.asname or one.name for one in statement.names)
 
 
 def test_what_follows_has_no_test_of_its_own() -> None:
@@ -214,6 +218,47 @@ def test_a_target_that_is_named_twice_has_one_test_of_a_conviction() -> None:
     text, _ = exported(report(("POL-2", TAKES_OFFERED)), report(("POL-2", TAKES_OFFERED)))
     assert text.count("op.Reset(") == 0
     assert text.count("def test_takesoffered_pol_2") == 1
+
+
+class Heedful(TakesOffered):
+    """What another file has under the name of the one that heeds no protection."""
+
+    evict = LRUCachePolicy.evict
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_each_of_two_classes_of_one_name_is_played_against_its_own_program(
+    long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = "R" + "a" * 43 if long else "TakesOffered"
+    vars(sys.modules["theirs"])[own] = TakesOffered
+    module = ModuleType("others")
+    vars(module)[own] = Heedful
+    monkeypatch.setitem(sys.modules, "others", module)
+    text, names = exported(
+        *(
+            report(("POL-2", TAKES_OFFERED), target=f"{file}.py:{own}", rash=0.12345678901)
+            for file in ("theirs", "others")
+        )
+    )
+    assert f"{own} as {own}_2" in text
+    # One that makes a line too long is called by its own name within its test.
+    assert (f"    {own} = {own}_2\n" in text) == long
+    monkeypatch.setitem(names, "verdict_on", verdict_given(broken=False))
+    test, other = (names[f"test_{each}_{own.lower()}_pol_2"] for each in ("theirs", "others"))
+    assert callable(test)
+    assert callable(other)
+    with pytest.raises(BrokenClauseError):
+        test()
+    other()
+
+
+def test_a_target_that_shares_its_name_with_none_is_called_by_it_alone() -> None:
+    text, _ = exported(
+        report(("POL-2", TAKES_OFFERED)), report(("POL-6", None), target="others.py:Heedful")
+    )
+    assert "def test_takesoffered_pol_2" in text
+    assert "def trial_of_heedful(" in text
 
 
 def test_what_is_known_is_not_asked_for() -> None:

@@ -13,7 +13,7 @@ from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import PolicyTrial
 from stateful_models.engines.fresh_values import FreshValues, fresh
-from stateful_models.engines.growth import UNENDED, UNTOLD, Growth
+from stateful_models.engines.growth import FEW, UNENDED, UNTOLD, Growth
 from stateful_models.gallery.broken_policies.base import Plain
 from stateful_models.levels import QUICK
 from stateful_models.operations import HostEvent
@@ -226,6 +226,19 @@ def test_what_a_driver_has_a_few_of_may_be_all_there_is() -> None:
     assert weights(RemembersRoles, Wide) == ([Kind.ADVICE], True)
 
 
+def test_of_whoever_forgets_nobody_it_is_said_what_was_seen_and_what_makes_it_a_verdict() -> None:
+    breach = grown(Remembers, Narrow).breaches["POL-4", Kind.ADVICE]
+    assert (
+        "while new values of `session` went by, each ended in every way that the driver shows "
+        "(its last hints, `session_ended`); this is advice"
+    ) in breach.message
+    assert breach.message.endswith(
+        "this is advice, as the driver sends a few values only, of which there may be no others: "
+        "where there are, let it draw them (`st.uuids().map(str)`), and this is a breach of class L"
+    )
+    assert breach.promise == "What a policy holds does not grow without end."
+
+
 def no_events(driver: object) -> None:
     return None
 
@@ -258,9 +271,7 @@ def test_who_waits_to_be_told_that_a_session_is_over_may_wait_for_good(
     assert list(trial.breaches) == [("POL-4", kind)]
     message = trial.breaches["POL-4", kind].message
     assert f"most of them in `seen`, while new values of `session` went by{why}" in message
-    assert message.endswith("a few values only, so this is advice") == (
-        driver is Narrow and why == UNENDED
-    )
+    assert message.endswith(FEW) == (driver is Narrow and why == UNENDED)
 
 
 def test_events_that_name_no_session_still_come() -> None:

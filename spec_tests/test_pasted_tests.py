@@ -335,6 +335,16 @@ def test_an_invariant_of_ones_own_is_brought_along() -> None:
     assert "Other" not in text
 
 
+def test_no_two_things_of_one_test_have_one_name() -> None:
+    theirs = request(
+        target="a.py:Mine", driver="b.py:Mine", invariants=("c.py:Mine.Own", "pkg:Other")
+    )
+    text = program_test(theirs, breach(invariant="Mine.Own"), Program(2, offers(1)))
+    assert "from a import Mine\n" in text
+    assert "from b import Mine as Mine_2\n" in text
+    assert "check_policy(Mine_2(Mine), 2, [" in text
+
+
 def test_a_verdict_is_asked_for_as_the_trial_was_held() -> None:
     plain = verdict_test(request(), breach())
     assert '    verdict = verdict_on("theirs.py:Mine", "POL-2")\n' in plain

@@ -57,6 +57,39 @@ class FoundOnce(Fifo):
         return found
 
 
+class HidesPinned(Fifo):
+    """What is being read is not found."""
+
+    @override
+    def get(self, key: OffloadKey) -> ChunkStatus | None:
+        found = super().get(key)
+        return None if found is not None and found.ref_cnt > 0 else found
+
+
+class HidesPinnedAndCounts(HidesPinned):
+    """It has marks of its own, which lose nothing."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self.idle = 0
+
+    @override
+    def mark_evictable(self, key: OffloadKey) -> None:
+        self.idle += 1
+
+    @override
+    def mark_non_evictable(self, key: OffloadKey) -> None:
+        self.idle -= 1
+
+
+class LosesWhenMarked(Fifo):
+    """The mark of a pin loses the chunk."""
+
+    @override
+    def mark_non_evictable(self, key: OffloadKey) -> None:
+        del self.chunks[key]
+
+
 class ForgetsTheUnsought(Fifo):
     """Whatever was not looked for in the two calls before a touch is lost by it."""
 
@@ -122,6 +155,9 @@ LOST_WHEN_PINNED = (
 """The pin is lost in the touch; an eviction, hooks and insertions follow before anybody looks."""
 
 
+PINNED = (*stored(a), op.PrepareLoad("r1", (a,)))
+
+
 @pytest.mark.parametrize(
     ("cls", "operations", "clause", "told"),
     [
@@ -142,6 +178,24 @@ LOST_WHEN_PINNED = (
             (*stored(a), *[op.Lookup("r1", a)] * 4, op.Touch("r1", (b,)), op.FinishRequest("r0")),
             "POL-1",
             "a/0 is resident, .* nothing, and nothing but get was called meanwhile",
+        ),
+        (
+            HidesPinned,
+            PINNED,
+            "POL-1",
+            "a/0 is resident, .* nothing once it was pinned",
+        ),
+        (
+            HidesPinnedAndCounts,
+            PINNED,
+            "POL-1",
+            "a/0 is resident, .* nothing once it was pinned",
+        ),
+        (
+            LosesWhenMarked,
+            PINNED,
+            "POL-7",
+            "a/0 is resident, .* nothing after a call of mark_non_evictable",
         ),
         (
             Revives,
@@ -169,9 +223,26 @@ def test_where_looking_keeps_the_key_the_promise_of_get_is_broken() -> None:
     assert violation.clause == "POL-1"
     assert violation.strayed == a
     assert violation.message == (
-        "a/0 is resident, and get found nothing after one of the calls get, mark_evictable, touch, "
-        "before_store, on_store_miss, on_request_access, insert"
+        "a/0 is resident, and get found nothing after one of the calls get, touch, on_store_miss, "
+        "insert"
     )
+
+
+def test_of_whoever_hides_pins_the_promise_of_get_is_broken_though_nothing_else_is_asked() -> None:
+    for cls in (HidesPinned, HidesPinnedAndCounts):
+        trial = trial_of(Driver[Fifo](cls), level=SHORT)
+        RandomPrograms().run(trial)
+        assert set(trial.breaches) == {("POL-1", Kind.SAFETY)}
+
+
+def test_a_mark_that_no_run_was_played_again_for_leaves_it_open_who_is_to_blame() -> None:
+    capacity, operations = 1, PINNED
+    run = PolicyRun(Driver[Fifo](LosesWhenMarked), capacity, [PolicyContract()])
+    for operation in operations:
+        run.play(operation, (a,))
+    run.end()
+    (violation,) = run.violations
+    assert (violation.clause, violation.strayed) == ("POL-1", a)
 
 
 def test_a_trial_convicts_what_loses_pinned_chunks_of_one_clause() -> None:

@@ -97,6 +97,21 @@ def test_another_demand_of_a_clause_brings_its_own_program() -> None:
     assert repr(verdict) == "<POL-2: broken>"
 
 
+def test_a_breach_with_a_sentence_of_its_own_is_told_by_that() -> None:
+    sentences = CLAUSES["POL-4"]
+    for promise, told in (("", sentences.part(Kind.ADVICE).sentence), ("It ends.", "It ends.")):
+        breach = Breach("POL-4", Kind.ADVICE, "it grew", "growth", promise=promise)
+        report = Reporter(
+            request=Request(task=Task.POLICY, target="x", only=("POL-4",)),
+            trial=Found({(breach.clause, breach.kind): breach}),
+            scopes=POLICY_SCOPE,
+            not_applicable=lambda scope: "",
+            show=lambda breach: Shown(()),
+        ).report(host="h", seconds=1)
+        (verdict,) = report.clauses
+        assert (verdict.sentence, verdict.kind, verdict.convicts) == (told, "A", False)
+
+
 class TouchesStrangers(PolicyMachine[Pol7UnknownTouch]):
     """Raises in a touch."""
 

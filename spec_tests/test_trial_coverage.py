@@ -289,6 +289,58 @@ class Base:
 """
 
 
+EXCLUDING = """
+class Policy:
+    def __init__(self, patient=True):
+        self.patient = patient
+
+    def evict(self, n):
+        if self.patient:  # pragma: no cover
+            n += 1
+            n += 2
+        else:
+            n += 3
+        for _ in range(0):
+            n += 4  # pragma: no cover - never for this argument
+            n = (
+                n +  # pragma: no cover
+                5
+            )
+        try:
+            n += 6
+        except KeyError:  # pragma: no cover
+            n += 7
+        except ValueError:
+            n += 8
+        else:
+            n += 9
+        return n
+
+    def never(self):  # pragma: no cover
+        def inner():
+            return 1
+        return inner()
+
+    def not_called(self, n):
+        if n:
+            return "# pragma: no cover"
+        else:  # PRAGMA: NO COVER
+            return 2
+"""
+
+
+def test_what_its_author_excludes_need_not_run(load: Load, watched: Watched) -> None:
+    module = load(excluding=EXCLUDING)
+    policy, lines = module.Policy(patient=False), watched(module.Policy)
+    with lines:
+        assert policy.evict(0) == 18
+    found = by_name(lines)
+    # What `except ValueError` does; 'not_called' less its `else`; and of 'never' nothing.
+    assert found["Policy.evict"].never_ran == ("22-23",)
+    assert found["Policy.not_called"].never_ran == ("34-35",)
+    assert found["Policy.never"].never_ran == ()
+
+
 def test_lines_are_told_method_by_method(load: Load, watched: Watched) -> None:
     module = load(helper=HELPER, policy=POLICY)
     policy, lines = module.Policy(), watched(module.Policy)

@@ -11,6 +11,7 @@ from kvoffload.cli import verdicts
 from kvoffload.cli.prose import tell
 from kvoffload.cli.screen import open_screen
 from kvoffload.cli.verdicts import narrate_trial, show_reports
+from kvoffload.cli.verify import exit_status, why_not_reached
 from spec_tests.cli_helpers import Output
 from stateful_models.trial.request import Request, Task
 from stateful_models.trial.verdicts import (
@@ -65,6 +66,24 @@ def report(*clauses: ClauseVerdict, target: str = "slru.py:SLRU", **arguments: o
 def shown(capsys: Output, *reports: Report) -> str:
     show_reports(open_screen(stderr=False), reports)
     return capsys.readouterr().out
+
+
+def test_an_exit_status_of_1_without_a_conviction_says_what_it_is_for() -> None:
+    unreached = clause("POL-2", Verdict.NOT_REACHED, reason="never ran: SessionFIFO.evict 54")
+    other = clause("POL-7", Verdict.NOT_REACHED, reason="never came about: pin")
+    quick, ci = report(unreached), evolve(report(unreached), level="ci")
+    assert (exit_status([quick]), why_not_reached([quick])) == (0, "")
+    assert exit_status([quick, ci]) == 1
+    assert why_not_reached([quick, ci]) == (
+        "exit status 1: POL-2 is a clause of safety and was not reached; a line that cannot run "
+        "here is left out by `# pragma: no cover`"
+    )
+    both = evolve(report(other, clause("POL-1", Verdict.NOT_REACHED)), level="ci")
+    assert why_not_reached([both]) == (
+        "exit status 1: POL-7, POL-1 are clauses of safety and were not reached"
+    )
+    assert why_not_reached([both, evolve(quick, verdict=Outcome.CONVICTED)]) == ""
+    assert why_not_reached([both, evolve(quick, verdict=Outcome.UNTRIED)]) == ""
 
 
 def test_a_grid_is_listed_by_its_arguments(capsys: Output) -> None:

@@ -51,7 +51,8 @@ class Capabilities:
     release_order: bool = False
     """When and in which order pins are released never decides who goes (POL-9)."""
     fresh_reinsertion: bool = False
-    """Removing and inserting a key equals a fresh insertion (POL-6)."""
+    """Removing and inserting a key equals a fresh insertion (POL-6); what was evicted may leave a
+    ghost."""
     key_blind: bool = False
     """Choices depend on the order of keys at most: renaming keys in their order changes nothing."""
     growth: int = 4

@@ -25,6 +25,7 @@ from kvoffload.cpu.load_store import CPULoadStoreSpec
 from kvoffload.judge.front import Front
 from kvoffload.policies.hooks import PolicyHooks
 from kvoffload.requests import PerRequest
+from stateful_models.driver_faults import answerable, spare_the_policy
 from stateful_models.drivers import Driver, RegisteredDriver, authored
 from stateful_models.generous import GenerousGuard
 from stateful_models.host_types import OWN_TYPES
@@ -63,7 +64,8 @@ class DrivenPolicy(Front):
 
     def __init__(self, cache_capacity: int, driver: Driver[CachePolicy]) -> None:
         super().__init__(cache_capacity)
-        self.policy: CachePolicy = driver.build(cache_capacity)
+        self._build = answerable(driver, driver.build)
+        self.policy: CachePolicy = self._build(cache_capacity)
         self.tells_lookups: bool = _told_of_lookups(driver)
         self.evicts_more: bool = driver.capabilities.may_evict_more is not None
         self.chunk: type[ChunkStatus] | None = (
@@ -71,6 +73,13 @@ class DrivenPolicy(Front):
         )
         self.slot: str = driver.types.slot
         self._driver = driver
+        self._tell_started = answerable(driver, driver.request_started)
+        self._tell_looked_up = answerable(driver, driver.looked_up)
+        self._tell_before_store = answerable(driver, driver.before_store)
+        self._tell_before_insert = answerable(driver, driver.before_insert)
+        self._tell_after_insert = answerable(driver, driver.after_insert)
+        self._ask_victims = answerable(driver, driver.evict)
+        self._tell_finished = answerable(driver, driver.request_finished)
         self._host = driver.host
         self._own_types: bool = driver.types is OWN_TYPES
         self._hooks = PolicyHooks(self.policy)
@@ -103,18 +112,18 @@ class DrivenPolicy(Front):
     @override
     def request_started(self, context: ReqContext) -> None:
         """A request was announced to the manager."""
-        self._driver.request_started(self.policy, self.context(context))
+        self._tell_started(self.policy, self.context(context))
 
     @override
     def looked_up(self, key: OffloadKey, found: bool, context: ReqContext) -> None:
         """A key was looked up."""
-        self._driver.looked_up(self.policy, key, found, self.context(context))
+        self._tell_looked_up(self.policy, key, found, self.context(context))
 
     @override
     def offered(self, keys: Sequence[OffloadKey], context: ReqContext) -> None:
         """Keys are about to be offered."""
         self._offering = context
-        self._driver.before_store(self.policy, keys, self.context(context))
+        self._tell_before_store(self.policy, keys, self.context(context))
         self.scheduled(keys, context)
 
     @override
@@ -126,7 +135,7 @@ class DrivenPolicy(Front):
     @override
     def request_over(self, context: ReqContext) -> None:
         """A request ended, and the policy has been told."""
-        self._driver.request_finished(self.policy, self.context(context))
+        self._tell_finished(self.policy, self.context(context))
 
     @override
     def host_objects(self) -> Iterable[object]:
@@ -144,13 +153,13 @@ class DrivenPolicy(Front):
         theirs = chunk if self.chunk is None else self.chunk(chunk.chunk_id)
         self._chunks[key] = chunk, theirs
         context = self.context(req_context)
-        driver, policy = self._driver, self.policy
-        driver.before_insert(policy, key, theirs, context)
+        policy = self.policy
+        self._tell_before_insert(policy, key, theirs, context)
         arguments = (key, theirs, context) if self._insert_takes_context else (key, theirs)
         # Which of the two forms it has was found out when it was built.
         insert: Callable[..., None] = policy.insert
         insert(*arguments)
-        driver.after_insert(policy, key, theirs, context)
+        self._tell_after_insert(policy, key, theirs, context)
 
     @override
     def remove(self, key: OffloadKey) -> None:
@@ -168,14 +177,19 @@ class DrivenPolicy(Front):
     def evict(
         self, n: int, protected: Set[OffloadKey]
     ) -> list[tuple[OffloadKey, ChunkStatus]] | None:
-        answer = self._driver.evict(self.policy, n, set(protected), self.context(self._offering))
+        answer = self._ask_victims(self.policy, n, set(protected), self.context(self._offering))
         if answer is None:
             return None
         victims: list[tuple[OffloadKey, ChunkStatus]] = []
-        for key, chunk in answer:
-            # What is not the chunk that was inserted is passed on as it is, for all to see.
-            ours, theirs = self._chunks.pop(key, (chunk, chunk))
-            victims.append((key, ours if theirs is chunk else chunk))
+        try:
+            for key, chunk in answer:
+                # What is not the chunk that was inserted is passed on as it is, for all to see.
+                ours, theirs = self._chunks.pop(key, (chunk, chunk))
+                victims.append((key, ours if theirs is chunk else chunk))
+        except BaseException as error:
+            # An answer may do its work only when it is read.
+            spare_the_policy(self._driver, error)
+            raise
         return victims
 
     @override
@@ -183,7 +197,7 @@ class DrivenPolicy(Front):
         if self._host.clears:
             self.policy.clear()
         else:
-            self.policy = self._driver.build(self.cache_capacity)
+            self.policy = self._build(self.cache_capacity)
             self._hooks = PolicyHooks(self.policy)
         self._chunks.clear()
 

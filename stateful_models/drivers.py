@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from typing_extensions import override
 
 from kvoffload import CachePolicy, CachePolicyFactory, ChunkStatus, OffloadKey, ReqContext
+from kvoffload.judge.blame import HostFailedError
 from stateful_models import operations as op
 from stateful_models.capabilities import BUILT_IN, Capabilities, stated_by
 from stateful_models.host_types import OWN_TYPES, HostTypes
@@ -40,7 +41,7 @@ COMMON_HINTS: Final[tuple[Mapping[str, object] | None, ...]] = (
 """What requests carry by default: nothing, or what clients commonly send."""
 
 
-class DriverFailedError(Exception):
+class DriverFailedError(HostFailedError):
     """A method of a driver raised, which is no fault of the policy."""
 
 

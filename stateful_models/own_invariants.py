@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin
 
 from attrs import evolve, field, frozen
+from typing_extensions import get_original_bases
 
 from stateful_models.invariants import Invariant
 from stateful_models.loading import TargetError, describe, find
@@ -74,14 +75,31 @@ def find_own(
         raise
     except Exception as error:
         raise TargetError(f"{name}: cannot be built: {describe(error)}") from error
-    concerns = sample.concerns
+    check_concerns(name, sample, calls)
+    cls = type(sample)
+    return evolve(plain, clauses=tuple(sample.clauses), promise=promise_of(cls), cls=cls)
+
+
+def check_concerns(
+    name: str, invariant: Invariant[Any], calls: tuple[type[Operation], ...]
+) -> None:
+    """Raise TargetError for one that is never told of anything by who makes these calls."""
+    concerns = invariant.concerns
     if calls and concerns and not _meet(calls, concerns):
         told = ", ".join(each.__name__ for each in concerns)
         raise TargetError(
             f"{name}: it is concerned with {told} only, which its subject is never called with"
         )
-    cls = type(sample)
-    return evolve(plain, clauses=tuple(sample.clauses), promise=promise_of(cls), cls=cls)
+
+
+def is_over(cls: type[object], books: type[object]) -> bool:
+    """Whether a class, or one that it derives from, says that it is an Invariant of these books."""
+    return any(
+        books in get_args(base)
+        for each in cls.__mro__
+        for base in get_original_bases(each)
+        if isinstance(origin := get_origin(base), type) and issubclass(origin, Invariant)
+    )
 
 
 def clauses_of_own(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
-from types import CodeType
 from typing import Final, Generic, TypeVar
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
 from kvoffload.errors import NotInStandInsError
 from stateful_models import operations as op
-from stateful_models.drivers import Driver, DriverFailedError, authored
+from stateful_models.driver_faults import innermost_code, is_of_the_driver
+from stateful_models.drivers import Driver, DriverFailedError
 from stateful_models.host_types import HostTypes
 from stateful_models.loading import describe
 from stateful_models.steps import BadAnswerError, Found, Result, Step, Victim, Victims
@@ -26,6 +26,19 @@ T = TypeVar("T")
 
 _PERFORM_EVENT: Final[object] = vars(Driver)["perform_event"].__code__
 """In which the method of an event is called where the driver does not do it otherwise."""
+
+
+_DEFAULT_IS_NOTHING: Final[Mapping[type[op.Operation], str]] = {
+    op.RequestAccess: "on_request_access",
+    op.MarkEvictable: "mark_evictable",
+    op.MarkNonEvictable: "mark_non_evictable",
+}
+"""Hooks that do nothing as `CachePolicy` has them."""
+_TELLS_THE_DRIVER: Final[Mapping[type[op.Operation], str]] = {
+    op.NewRequest: "request_started",
+    op.BeforeStore: "before_store",
+}
+"""What only a driver is told of, and does nothing about unless its own class says so."""
 
 
 class _DriverOf(Driver[P]):
@@ -68,6 +81,7 @@ class PolicySubject(Generic[P]):
         self._advance_clock = advance_clock
         self._watch: AbstractContextManager[object] = nullcontext() if watch is None else watch
         self._steps = 0
+        self._silent: frozenset[type[op.Operation]] = frozenset(_silent(policy, self.driver))
 
     def perform(self, operation: op.Operation) -> Step:
         """Make the call, and tell what came of it."""
@@ -84,18 +98,10 @@ class PolicySubject(Generic[P]):
             raise
         # A host dies of an exit, and of whatever else, as it does of an exception.
         except BaseException as raised:
-            if self._is_of_the_driver(raised):
+            if is_of_the_driver(self.driver, raised):
                 raise DriverFailedError(describe(raised)) from raised
             error = raised
-        return Step(self._steps, operation, result, error)
-
-    def _is_of_the_driver(self, error: BaseException) -> bool:
-        """Whether it came up in a method that the driver's own class defines."""
-        code = _innermost(error)
-        own = authored(self.driver)
-        return code is not None and any(
-            getattr(method, "__code__", None) is code for _, method in own
-        )
+        return Step(self._steps, operation, result, error, silent=type(operation) in self._silent)
 
     def _tell(self, hook: Callable[..., T], *arguments: object) -> T:
         """Call a method of the driver. Raises DriverFailedError where it takes other arguments."""
@@ -223,7 +229,7 @@ class PolicySubject(Generic[P]):
         try:
             self._tell(self.driver.perform_event, event)
         except (AttributeError, TypeError) as error:
-            if _innermost(error) is not _PERFORM_EVENT:
+            if innermost_code(error) is not _PERFORM_EVENT:
                 raise
             # There is no such method, or it takes other values.
             call = f"{event.name}({', '.join(map(repr, event.values))})"
@@ -259,14 +265,25 @@ def context_taken(policy: CachePolicy, types: HostTypes) -> tuple[bool, bool]:
     )
 
 
-def _innermost(error: BaseException) -> CodeType | None:
-    """The code in which an error came up."""
-    traceback = error.__traceback__
-    if traceback is None:
-        return None
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback.tb_frame.f_code
+def _silent(policy: CachePolicy, driver: Driver[P]) -> Iterator[type[op.Operation]]:
+    """What comes to no call of anything that the policy, or its driver, defines itself."""
+    if not driver.host.marks:
+        yield from (op.MarkEvictable, op.MarkNonEvictable)
+    for operation, hook in _DEFAULT_IS_NOTHING.items():
+        if _is_default(policy, CachePolicy, hook):
+            yield operation
+    for operation, hook in _TELLS_THE_DRIVER.items():
+        if _is_default(driver, Driver, hook):
+            yield operation
+
+
+def _is_default(subject: object, base: type[object], hook: str) -> bool:
+    """Whether its class has no hook but that of the base; nothing is asked of the subject."""
+    cls = type(subject)
+    own: object = getattr(cls, hook, None)
+    if own is None:
+        return not hasattr(cls, "__getattr__") and cls.__getattribute__ is object.__getattribute__
+    return own is getattr(base, hook) and hook not in getattr(subject, "__dict__", ())
 
 
 def _takes(method: Callable[..., object], arguments: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from kvoffload.events import OffloadingEvent
 from kvoffload.keys import OffloadKey
@@ -143,7 +143,7 @@ class Step:
     """One operation performed: its place in the run, and either `result` or `error`.
 
     `visible` is the state shown after it. `told` is what a manager told its cache policy during
-    the call, None where nobody listened.
+    the call, None where nobody listened. `silent`: no code of the subject was called for it.
     """
 
     number: int
@@ -152,6 +152,7 @@ class Step:
     error: BaseException | None = None
     visible: Visible = NOTHING_VISIBLE
     told: tuple[PolicyOperation, ...] | None = None
+    silent: bool = field(default=False, eq=False)
 
     def __str__(self) -> str:
         if self.error is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor
 from functools import partial
 from pathlib import Path
@@ -37,8 +37,9 @@ from kvoffload.cli.traffic import (
     WarmUp,
     check_runs,
 )
-from kvoffload.cli.verify import need_hypothesis
+from kvoffload.cli.verify import argument_grid, need_hypothesis
 from kvoffload.errors import InvalidValueError, TraceError
+from kvoffload.judge.blame import HostFailedError
 from kvoffload.judge.comparison import Comparison, comparison_page, to_json
 from kvoffload.judge.study import MakeManager, Study, workload_of
 from kvoffload.judge.value import BASELINE, TraceValue, plan_value
@@ -48,13 +49,16 @@ from stateful_models.loading import TargetError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from kvoffload.cli.judging import Subject
+
 HELP = """Compare policies: what each is worth on real traffic, beside LRU and the best possible.
 
 A table for each trace, GPU tier and capacity: hits of tokens and of blocks, the difference to LRU \
 and the share closed of the way from there to the optimum, with intervals. Called and run as by \
 judge, which says more of one policy. Without --out a table for each trace and GPU tier goes to \
 standard output, of hits and of the difference to LRU; with it, report.md, report.json and \
-pictures go to a folder. Exit status: 0 compared; 1 a policy raised, \
+pictures go to a folder. A driver and arguments are those of all targets of your own, and of none \
+that is registered. Exit status: 0 compared; 1 a policy raised, \
 or broke its contract, in a run; 2 not possible as asked.
 
 Examples:
@@ -62,7 +66,10 @@ Examples:
   kvoffload compare --trace trace.jsonl --capacity 2000 --capacity 20%
 
   kvoffload compare sieve s3fifo my_policy.py:MyPolicy --trace trace.jsonl --out compared
+
+  kvoffload compare my_policy.py:MyPolicy --driver my_policy.py:MyDriver
 """
+TARGETS = "Target"
 
 
 def compare(
@@ -73,6 +80,26 @@ def compare(
             help="Registered names, pkg.mod:Class, file.py:Class, or factories that take "
             "cache_capacity.",
             show_default="all that are registered",
+        ),
+    ] = None,
+    driver: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M:CLASS",
+            help="How to build and call each target of your own, all but registered names: a "
+            "subclass of Driver.",
+            show_default=False,
+            rich_help_panel=TARGETS,
+        ),
+    ] = None,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg",
+            metavar="K=V",
+            help="A constructor argument of each target of your own. Repeatable.",
+            show_default=False,
+            rich_help_panel=TARGETS,
         ),
     ] = None,
     trace: Traces = None,
@@ -123,9 +150,26 @@ def compare(
     else:
         folder = None if out is None else Folder(out)
     result_file = open_result(json)
-    words = ["kvoffload", "compare", *(target or ()), *traffic.words()]
+    arguments = argument_grid(arg or ())
+    targets = target or CachePolicyFactory.names()
+    if (driver or arg) and not any(map(_is_own, targets)):
+        given = "--arg" if driver is None else f"--driver {driver}"
+        raise UsageError(f"{given}: for targets of your own, and all that are compared have a name")
+    # What calls policies is imported by those who ask for it.
+    from kvoffload.cli.judging import Subject, one_of
+
+    built_with = one_of(arguments, "all targets of your own are built with it")
+    subjects = [
+        Subject(each, driver, arguments=built_with) if _is_own(each) else Subject(each)
+        for each in dict.fromkeys((BASELINE, *targets))
+    ]
+    words = ["kvoffload", "compare", *(target or ())]
+    words += [] if driver is None else ["--driver", driver]
+    for name, value in built_with:
+        words += ["--arg", f"{name}={value}"]
+    words += traffic.words()
     with off_stdout(), interrupted_as("interrupted; nothing is compared"):
-        policies = _policies(target or CachePolicyFactory.names(), apart=jobs != 1)
+        policies = _policies(subjects, apart=jobs != 1)
         console = open_screen(stderr=True)
         values = _values(policies, traffic, jobs, scheduler, console)
     comparison = Comparison(version=__version__, command=shlex.join(words), values=values)
@@ -144,18 +188,21 @@ def compare(
         raise typer.Exit(EXIT_VIOLATION)
 
 
-def _policies(targets: Sequence[str], *, apart: bool) -> dict[str, MakeManager]:
-    """What makes the managers of each, by name, and of LRU first. Raises UsageError."""
-    # What calls policies is imported by those who ask for it.
-    from kvoffload.cli.judging import Made, Subject, check, check_apart
+def _is_own(target: str) -> bool:
+    """Whether a target is named by where it is, and not by a name that is registered."""
+    return target not in CachePolicyFactory.names()
+
+
+def _policies(subjects: Iterable[Subject], *, apart: bool) -> dict[str, MakeManager]:
+    """What makes the managers of each, by name, in their order. Raises UsageError."""
+    from kvoffload.cli.judging import Made, check, check_apart
 
     made: dict[str, MakeManager] = {}
-    for target in dict.fromkeys((BASELINE, *targets)):
-        subject = Subject(target)
-        if apart and target not in CachePolicyFactory.names():
+    for subject in subjects:
+        if apart and _is_own(subject.target):
             check_apart(subject)
         check(subject)
-        name = subject.name if subject.name not in made else target
+        name = subject.name if subject.name not in made else subject.target
         made[name] = Made(subject)
     return made
 
@@ -181,6 +228,8 @@ def _values(
             progress_bar(console, "runs", len(study)) as proceed,
         ):
             study.carry_out(executor, proceed)
+    except HostFailedError as error:
+        raise UsageError(f"the driver failed: {error}") from error
     except (TraceError, InvalidValueError, TargetError, BrokenExecutor) as error:
         raise UsageError(str(error)) from error
     return tuple(value() for value in planned)

@@ -28,6 +28,7 @@ from kvoffload.cli.prose import tell
 from kvoffload.cli.traffic import Section, Traffic, number_text
 from kvoffload.cli.verdicts import narrate_trial
 from kvoffload.errors import InvalidValueError, TraceError
+from kvoffload.judge.blame import HostFailedError
 from kvoffload.judge.cost_value import SECONDS, CostValue, measure_all
 from kvoffload.judge.hint_value import HintValue, plan_hints
 from kvoffload.judge.page import page
@@ -64,7 +65,7 @@ class Asked:
 
     def command(self, subject: Subject, section: Section | None = None) -> str:
         """The command that gives a section, or all of those that were asked for, again."""
-        words = ["python", "-m", "kvoffload", "judge", subject.target]
+        words = ["kvoffload", "judge", subject.target]
         words += [] if subject.vllm is None else [f"--vllm={subject.vllm}"]
         words += [] if subject.driver is None else ["--driver", subject.driver]
         for name, value in subject.arguments:
@@ -130,10 +131,13 @@ def hold_judgement(asked: Asked, console: Console) -> Judgement:
 def _measure(asked: Asked, subject: Subject, console: Console) -> CostValue:
     """What the policy and those beside it cost, when nothing else runs."""
     policies = subject.policies()
-    with progress_bar(console, f"{subject.name}: cost", len(policies)) as proceed:
-        return measure_all(
-            policies, asked.cost_seconds, hints_for=SentHints(subject), proceed=proceed
-        )
+    try:
+        with progress_bar(console, f"{subject.name}: cost", len(policies)) as proceed:
+            return measure_all(
+                policies, asked.cost_seconds, hints_for=SentHints(subject), proceed=proceed
+            )
+    except HostFailedError as error:
+        raise UsageError(f"the driver failed: {error}") from error
 
 
 def _try_contract(asked: Asked, console: Console) -> tuple[Contract, str | None]:
@@ -192,6 +196,8 @@ def _run(judgement: Judgement, asked: Asked, subject: Subject, console: Console)
             sessions=tuple(value() for value in sessions),
             hints=tuple(value() for value in hints),
         )
+    except HostFailedError as error:
+        raise UsageError(f"the driver failed: {error}") from error
     except (TraceError, InvalidValueError, TargetError, BrokenExecutor) as error:
         raise UsageError(str(error)) from error
 

@@ -21,10 +21,11 @@ from kvoffload.judge.value import BASELINE, INFINITE, OPTIMUM
 from kvoffload.manager import OffloadingManager
 from kvoffload.policies.base import CachePolicy
 from stateful_models.driven import driven_manager
-from stateful_models.drivers import Driver, authored, registered
-from stateful_models.loading import TargetError
+from stateful_models.drivers import Driver, DriverFailedError, authored, registered
+from stateful_models.loading import TargetError, describe
 from stateful_models.signatures import why_not_built
 from stateful_models.trial.arguments import Argument
+from stateful_models.trial.driver_methods import check_methods
 from stateful_models.trial.named import find_driver
 from stateful_models.trial.request import Request, Task
 
@@ -140,8 +141,21 @@ class SentHints:
     subject: Subject
 
     def __call__(self, future: RequestFuture) -> Mapping[str, object] | None:
-        """The hints of one request. Raises TargetError."""
-        return _driver(self.subject).hints_for(future)
+        """The hints of one request. Raises TargetError, and DriverFailedError for what it raises.
+
+        No policy is called here, so that nothing of it is a policy's mistake.
+        """
+        driver = _driver(self.subject)
+        try:
+            hints = driver.hints_for(future)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise DriverFailedError(describe(error)) from error
+        given: object = hints
+        if given is not None and not isinstance(given, Mapping):
+            raise DriverFailedError(f"hints_for gives {given!r:.80}, no dict and not None")
+        return hints
 
 
 @lru_cache(maxsize=4)
@@ -165,6 +179,7 @@ def check(subject: Subject) -> None:
     try:
         with same_folder():
             driver = _driver(subject)
+            check_methods(subject.driver or subject.target, driver, Driver)
             maker = driver.target
             built: object = driver.build(1)
     except KeyboardInterrupt:
@@ -228,8 +243,10 @@ def recognised_version(request: Request) -> str:
     return found.version
 
 
-def one_of(grid: Sequence[Mapping[str, Argument]]) -> tuple[tuple[str, Argument], ...]:
-    """The arguments of the one policy that is judged. Raises UsageError for several."""
+def one_of(
+    grid: Sequence[Mapping[str, Argument]], why: str = "one policy is judged at a time"
+) -> tuple[tuple[str, Argument], ...]:
+    """The arguments of the one policy that is judged. Raises UsageError for several, with why."""
     if len(grid) > 1:
-        raise UsageError("--arg: one value each, for one policy is judged at a time")
+        raise UsageError(f"--arg: one value each, for {why}")
     return tuple(grid[0].items())

@@ -20,6 +20,9 @@ from kvoffload.wording import counted
 from stateful_models.loading import in_one_line
 
 UNKNOWN_WIDTH = 80
+POLICY = "policy"
+LEAST_ROOM = 8
+"""Columns on which a name that is folded can be read."""
 
 
 class _Screen(Console):
@@ -92,9 +95,14 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome], *, checked: boo
     names = PolicyNames.of(targets)
     table = _table(outcomes, names, checked=checked)
     unbounded = console.options.update(max_width=10_000)
-    if console.measure(table, options=unbounded).maximum > console.width:
-        names = PolicyNames.of(targets, numbers_only=True)
-        table = _table(outcomes, names, checked=checked)
+    needed = console.measure(table, options=unbounded).maximum
+    if needed > console.width:
+        longest = max(len(POLICY), *map(len, names.short.values()))
+        room = longest - (needed - console.width)
+        # A name that nearly fits is folded, of any other a number is in its place.
+        if room < LEAST_ROOM or longest > 2 * room:
+            names = PolicyNames.of(targets, numbers_only=True)
+        table = _table(outcomes, names, checked=checked, room=max(room, len(POLICY)))
     console.print(table)
     for name, target in names.explained.items():
         tell(console, f"{name} is {target}")
@@ -111,9 +119,12 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome], *, checked: boo
             _show_conviction(console, outcome)
 
 
-def _table(outcomes: Sequence[Outcome], names: PolicyNames, *, checked: bool) -> Table:
+def _table(
+    outcomes: Sequence[Outcome], names: PolicyNames, *, checked: bool, room: int | None = None
+) -> Table:
+    """`room`: so wide is the column of the names at most, which are folded then."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False)
-    table.add_column("policy", no_wrap=True)
+    table.add_column(POLICY, no_wrap=room is None, overflow="fold", max_width=room)
     for heading in (
         "chunks",
         "block\nhits",

@@ -132,10 +132,13 @@ def make_manager(
 def find_invariant(target: str) -> InvariantTarget:
     """The invariant that `target` names, built once to see that it can be.
 
-    Raises UsageError when there is none.
+    Raises UsageError when there is none, or one that a replay has nothing to ask: it judges the
+    calls of a manager, not those of a policy.
     """
     # The judge is imported only by those who ask for it.
-    from stateful_models.invariants import Invariant
+    from stateful_models.invariants import Invariant, PolicyBooks
+    from stateful_models.operations import ManagerOperation
+    from stateful_models.own_invariants import check_concerns, is_over
 
     with failing_as(f"--invariant {target}"):
         found = _find_class(target)
@@ -146,8 +149,18 @@ def find_invariant(target: str) -> InvariantTarget:
         if isabstract(of_managers):
             missing = ", ".join(sorted(of_managers.__abstractmethods__))
             raise UsageError(f"--invariant {target}: it lacks {missing}")
+        if is_over(of_managers, PolicyBooks):
+            raise UsageError(
+                f"--invariant {target}: it judges the calls of a policy (Invariant[PolicyBooks]), "
+                "and a replay those of a manager (Invariant[Account]); kvoffload verify tries "
+                "policies with it"
+            )
     invariant = InvariantTarget(target, of_managers)
-    make_invariant(invariant)
+    made = make_invariant(invariant)
+    try:
+        check_concerns(target, made, (ManagerOperation,))
+    except TargetError as error:
+        raise UsageError(f"--invariant {error}") from error
     return invariant
 
 

@@ -31,7 +31,7 @@ from kvoffload.wording import counted
 if TYPE_CHECKING:
     from stateful_models.trial.arguments import Argument
     from stateful_models.trial.request import Request
-    from stateful_models.trial.verdicts import Report
+    from stateful_models.trial.verdicts import ClauseVerdict, Report
 
 HELP = """Put policies, or managers, on trial and say which clause of the contract each breaks.
 
@@ -52,6 +52,8 @@ Examples:
 
   kvoffload verify --vllm-manager --root path/to/vllm-checkout
 """
+NO_COVER = "# pragma: no cover"
+"""The comment by which an author leaves lines out of what has to run."""
 VLLM, ANY_VLLM = "--vllm", "any"
 CONTRACT, TARGETS, OUTPUT = "What is judged", "Targets", "Output"
 
@@ -320,6 +322,9 @@ def verify(
                 f"{counted(len(requests), 'trial')} complete"
             ) from None
     deliver()
+    why = why_not_reached(reports)
+    if why:
+        tell(screen, why)
     status = exit_status(reports)
     if status:
         raise typer.Exit(status)
@@ -367,18 +372,44 @@ def judge_logs(paths: Sequence[Path], *, profile: ProfileName, invariants: Seque
 def exit_status(reports: Sequence[Report]) -> int:
     """2 if a target could not be tried, 1 if one is convicted or, above level quick, a clause of
     safety was not reached, else 0."""
-    from stateful_models.trial.verdicts import Outcome, Verdict
+    from stateful_models.trial.verdicts import Outcome
 
     if any(report.verdict is Outcome.UNTRIED for report in reports):
         return EXIT_USAGE
     for report in reports:
-        unreached = any(
-            clause.verdict is Verdict.NOT_REACHED and clause.kind == "S"
-            for clause in report.clauses
-        )
-        if report.verdict is Outcome.CONVICTED or (unreached and report.level != LevelName.QUICK):
+        if report.verdict is Outcome.CONVICTED or unreached_safety(report):
             return EXIT_VIOLATION
     return 0
+
+
+def why_not_reached(reports: Sequence[Report]) -> str:
+    """Why the exit status is 1 though nothing is convicted; "" where it is not."""
+    from stateful_models.trial.verdicts import Outcome
+
+    if exit_status(reports) != EXIT_VIOLATION:
+        return ""
+    if any(report.verdict is Outcome.CONVICTED for report in reports):
+        return ""
+    clauses = [clause for report in reports for clause in unreached_safety(report)]
+    names = list(dict.fromkeys(clause.id for clause in clauses))
+    one = len(names) == 1
+    said = f"{'is a clause' if one else 'are clauses'} of safety and {'was' if one else 'were'}"
+    lines = any("never ran" in clause.reason for clause in clauses)
+    out = f"; a line that cannot run here is left out by `{NO_COVER}`" if lines else ""
+    return f"exit status {EXIT_VIOLATION}: {', '.join(names)} {said} not reached{out}"
+
+
+def unreached_safety(report: Report) -> list[ClauseVerdict]:
+    """The clauses of safety that were not reached, at a level that asks for all of them."""
+    from stateful_models.trial.verdicts import Verdict
+
+    if report.level == LevelName.QUICK:
+        return []
+    return [
+        clause
+        for clause in report.clauses
+        if clause.verdict is Verdict.NOT_REACHED and clause.kind == "S"
+    ]
 
 
 def vllm_named(name: str) -> str | None:

@@ -11,6 +11,8 @@ from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 from attrs import define, frozen
 from typing_extensions import override
 
+from kvoffload.judge.blame import spare_the_policy
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -101,7 +103,10 @@ def same_folder() -> Generator[None]:
 
 
 def attempt(play: Callable[[GiveHints], T], hints: Callable[[int], Hints]) -> T | Failure:
-    """What `play` comes to, which asks for the hints of each request when that begins."""
+    """What `play` comes to, which asks for the hints of each request when that begins.
+
+    Raises HostFailedError, which is no failure of the policy's.
+    """
     begun = BEFORE
 
     def give(number: int) -> dict[str, object] | None:
@@ -117,6 +122,7 @@ def attempt(play: Callable[[GiveHints], T], hints: Callable[[int], Hints]) -> T 
         raise
     # A policy may raise anything, and exit; the other runs go on.
     except BaseException as error:
+        spare_the_policy(error)
         return Failure(in_words(error), begun)
 
 

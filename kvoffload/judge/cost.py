@@ -18,6 +18,7 @@ from attrs import frozen
 
 from kvoffload.cpu.manager import CPUOffloadingManager
 from kvoffload.errors import InvalidValueError
+from kvoffload.judge.blame import spare_the_policy
 from kvoffload.judge.call_cost import CallCost, Growth, Measure, Point, Spread, growth_of
 from kvoffload.judge.front import Front
 from kvoffload.judge.own_process import Failed, run_in_own_process
@@ -131,7 +132,8 @@ def measure_cost(
     call that takes too long is waited for. Smaller sizes come first. A policy that fails is no
     error here: `problem` tells of it.
 
-    Raises InvalidValueError for no size, or one that is less than twice a batch or a request.
+    Raises InvalidValueError for no size, or one that is less than twice a batch or a request;
+    HostFailedError where what calls the policy fails.
     """
     ordered = tuple(sorted(set(sizes)))
     least = 2 * max(batch, request_keys, DISTURBANCE)
@@ -192,6 +194,7 @@ def _measured(plan: _Plan) -> Iterator[CallCost | LeftOut | Failed]:
             for kind in plan.kinds:
                 yield _cost(load, kind, plan.calls, classes, share_s)
         except Exception as error:
+            spare_the_policy(error)
             yield Failed(f"with {size:,} chunks it raised {type(error).__name__}: {error}")
             return
         # The next cache is not to be there beside this one.

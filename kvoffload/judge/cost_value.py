@@ -59,7 +59,7 @@ def measure_all(
     """Measure the policies of managers, one after the other and each in processes of its own.
 
     Nothing else should run meanwhile. `proceed` is told how many are done. Raises InvalidValueError
-    for what is not picklable.
+    for what is not picklable, and HostFailedError where what calls a policy fails.
     """
     measured: list[PolicyCost] = []
     for name, make in policies.items():

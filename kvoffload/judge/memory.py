@@ -12,6 +12,7 @@ from typing import Final
 from attrs import frozen
 
 from kvoffload.errors import InvalidValueError
+from kvoffload.judge.blame import spare_the_policy
 from kvoffload.judge.cost import REQUEST_KEYS, MakePolicy
 from kvoffload.judge.held import KEYS_OF_A_SESSION, Churn, Full, Ghosts, Live, Passing, Watched
 from kvoffload.judge.hints import HintsFor, common_hints
@@ -77,7 +78,7 @@ def measure_memory(
     `problem` tells of it.
 
     Raises InvalidValueError for no size, one that is less than twice a request or a session, and
-    for what is not picklable.
+    for what is not picklable; HostFailedError where what calls the policy fails.
     """
     ordered = tuple(sorted(set(sizes)))
     least = 2 * max(request_keys, KEYS_OF_A_SESSION)
@@ -141,6 +142,7 @@ def _measured(plan: _Plan) -> Iterator[_Answer]:
             doing = "many requests went on"
             yield watched.live()
         except Exception as error:
+            spare_the_policy(error)
             raised = f"{type(error).__name__}: {error}"
             yield Failed(f"with {size:,} chunks, when {doing}, it raised {raised}")
             return

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from attrs import frozen
 
 from kvoffload.errors import InvalidValueError
+from kvoffload.judge.blame import HostFailedError
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -31,6 +32,13 @@ class Failed:
     """Why a process gave no more answers, though its time was not over."""
 
     why: str
+
+
+@frozen
+class _HostFailed:
+    """What is to be raised where the answers are waited for."""
+
+    error: HostFailedError
 
 
 @frozen
@@ -50,7 +58,8 @@ def run_in_own_process(
 
     The process is started anew, not forked, so that it has nothing of this one; the rules for a
     main module that starts processes hold. `gc` is as an engine has it: what was imported is
-    frozen, and collections go on. Raises InvalidValueError for a question that is not picklable.
+    frozen, and collections go on. Raises InvalidValueError for a question that is not picklable,
+    and the HostFailedError that is raised there.
     """
     try:
         packed = pickle.dumps((answers_to, question))
@@ -67,7 +76,7 @@ def run_in_own_process(
         until = monotonic() + START_S
         while receiver.poll(max(0.0, until - monotonic())):
             try:
-                message: A | Failed | _Ready | _Done = receiver.recv()
+                message: A | Failed | _HostFailed | _Ready | _Done = receiver.recv()
             except EOFError:
                 process.join()
                 yield Failed(f"its process ended by itself, with exit code {process.exitcode}")
@@ -76,6 +85,8 @@ def run_in_own_process(
                 until = monotonic() + budget_s
             elif isinstance(message, _Done):
                 return
+            elif isinstance(message, _HostFailed):
+                raise message.error
             else:
                 yield message
     finally:
@@ -96,6 +107,8 @@ def _answer(sender: Connection, packed: bytes) -> None:
         sender.send(_Ready())
         for answer in answers_to(question):
             sender.send(answer)
+    except HostFailedError as error:
+        sender.send(_HostFailed(error))
     except Exception as error:
         sender.send(Failed(f"{type(error).__name__}: {error}"))
     sender.send(_Done())

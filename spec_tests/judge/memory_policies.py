@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence, Set
+from typing import NoReturn
 
 from typing_extensions import override
 
 from kvoffload import ChunkStatus, OffloadKey, ReqContext
+from kvoffload.judge.blame import HostFailedError
+from kvoffload.judge.hints import RequestFuture
 from spec_tests.judge.cost_policies import Oldest
 
 
@@ -138,3 +141,8 @@ class TiresOfSessions(Oldest):
     def on_request_access(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
         if (req_context.kv_transfer_params or {})["turn"] == 2:
             raise RuntimeError("not again")
+
+
+def no_hints(future: RequestFuture) -> NoReturn:
+    """In place of what says how hints look: it fails."""
+    raise HostFailedError(f"no hints for request {future.request}")

@@ -223,11 +223,11 @@ class TestPage:
         self, here: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         page, _ = judged(here, "arc", *VALUE, "--warm-up", "7", "--gpu-chunks", "4")
-        commands = re.findall(r"`python (-m kvoffload judge [^`]*)`", page)
+        commands = re.findall(r"`(kvoffload judge [^`]*)`", page)
         assert len(commands) == 2
         for command in set(commands):
             done = subprocess.run(
-                [sys.executable, *shlex.split(command), "--jobs", "1"],
+                [sys.executable, "-m", *shlex.split(command), "--jobs", "1"],
                 capture_output=True,
                 text=True,
                 check=True,
@@ -413,6 +413,104 @@ class TestTargets:
         for make in makers.values():
             assert isinstance(make(5), DrivenManager)
         assert not isinstance(Subject("arc").policies()["lru"](5), DrivenManager)
+
+
+DRIVERS = """
+from stateful_models.drivers import Driver
+
+
+class Future(Driver):
+    def hints_for(self, future):
+        return {"session_id": future.session}
+
+
+class Listed(Driver):
+    def hints_for(self, future):
+        return [future.session_id]
+
+
+class Hook(Driver):
+    def request_finished(self, policy, context):
+        context.kv_transfer_params["session_id"]
+
+
+class Lazy(Driver):
+    def evict(self, policy, count, protected, context):
+        yield policy.victims[0]
+
+
+class Leaves(Driver):
+    def before_insert(self, policy, key, chunk, context):
+        raise SystemExit(0)
+
+
+class TooFew(Driver):
+    def request_finished(self, policy):
+        pass
+
+
+class Asks(Driver):
+    def request_finished(self, policy, context):
+        policy.tire()
+"""
+HINTS = ["--section", "hints", "--jobs", "1", "--capacity", "20%"]
+COST = ["--section", "cost", "--cost-seconds", "1"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "options", "said"),
+    [
+        ("Future", HINTS, "AttributeError: 'RequestFuture' object has no attribute 'session' at"),
+        ("Future", COST, "drivers.py:7 in hints_for"),
+        ("Listed", HINTS, "hints_for gives ['session-0'], no dict and not None"),
+        (
+            "Hook",
+            HINTS,
+            "object is not subscriptable at drivers.py:17 in request_finished",
+        ),
+        ("Hook", [*VALUE, "--section", "sessions"], "drivers.py:17 in request_finished"),
+        ("Hook", COST, "drivers.py:17 in request_finished"),
+        ("Lazy", VALUE, "no attribute 'victims' at drivers.py:22 in evict"),
+        ("Leaves", VALUE, "SystemExit: 0 at drivers.py:27 in before_insert"),
+        ("TooFew", VALUE, "request_finished is called with (policy, context), and takes (policy)"),
+    ],
+)
+def test_what_the_driver_does_wrong_is_not_held_against_the_policy(
+    driver: str,
+    options: Sequence[str],
+    said: str,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measure_quickly(monkeypatch)
+    (here / "drivers.py").write_text(DRIVERS)
+    named = ["--driver", f"drivers.py:{driver}", "--trace", "small.jsonl"]
+    assert run(["judge", "lru", *named, *options]) == 2
+    page, error = capsys.readouterr()
+    assert not page
+    assert said in error.splitlines()[-1]
+
+
+def test_nor_is_it_where_processes_carry_out_the_runs(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "drivers.py").write_text(DRIVERS)
+    options = ["--section", "value", "--jobs", "2", "--capacity", "10", "--trace", "small.jsonl"]
+    assert run(["judge", "lru", "--driver", "drivers.py:Hook", *options]) == 2
+    assert "the driver failed: TypeError" in capsys.readouterr().err
+
+
+def test_what_a_hook_makes_the_policy_raise_is_the_policy_s(here: Path) -> None:
+    (here / "drivers.py").write_text(DRIVERS)
+    with (here / "policies.py").open("a") as policies:
+        policies.write(
+            "\n\nclass Weak(LRUCachePolicy):\n"
+            "    def tire(self):\n        raise RuntimeError('tired')\n"
+        )
+    driven = ["--driver", "drivers.py:Asks"]
+    page, _ = judged(here, "policies.py:Weak", *VALUE, *driven, status=1)
+    assert "RuntimeError: tired" in page
 
 
 @pytest.mark.parametrize(

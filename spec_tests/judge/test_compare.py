@@ -132,6 +132,59 @@ def test_a_short_table_goes_to_the_screen(
     assert any(cell.endswith("*") for cell in shown[OPTIMUM])
 
 
+DRIVEN = """
+from kvoffload.policies.lru import LRUCachePolicy
+from stateful_models.drivers import Driver
+
+
+class Needs(LRUCachePolicy):
+    def __init__(self, cache_capacity, *, needs):
+        super().__init__(cache_capacity)
+        self.needs, self.told = needs, set()
+
+    def insert(self, key, chunk, req_context):
+        if self.needs and req_context.req_id not in self.told:
+            raise RuntimeError("never heard of it")
+        super().insert(key, chunk, req_context)
+
+
+class Twin(Needs):
+    pass
+
+
+class Tells(Driver):
+    def request_started(self, policy, context):
+        policy.told.add(context.req_id)
+
+
+class Errs(Driver):
+    def request_started(self, policy, context):
+        context.nothing
+"""
+
+
+def test_a_driver_and_arguments_are_those_of_all_targets_of_ones_own(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "driven.py").write_text(DRIVEN)
+    targets = ["driven.py:Needs", "driven.py:Twin", "arc"]
+    options = [*OPTIONS, "--capacity", "10", "--arg", "needs=true"]
+    driven = ["--driver", "driven.py:Tells"]
+    assert run(["compare", *targets, *options, "--json", "plain.json"]) == 1
+    assert run(["compare", *targets, *driven, *options, "--json", "driven.json"]) == 0
+    data = from_json((here / "driven.json").read_bytes())
+    (tier,) = data.values[0].tiers
+    hits = {point.policy: point.token_hits for point in tier.points}
+    assert hits["Needs"] == hits["Twin"] == hits["lru"] != hits["arc"]
+    words = shlex.split(data.command)
+    assert words[: 2 + len(targets)] == ["kvoffload", "compare", *targets]
+    assert run([*words[1:], "--jobs", "1", "--json", "again.json"]) == 0
+    assert (here / "again.json").read_bytes() == (here / "driven.json").read_bytes()
+    capsys.readouterr()
+    assert run(["compare", *targets, *options, "--driver", "driven.py:Errs"]) == 2
+    assert "the driver failed: AttributeError" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_a_policy_that_raises_is_told_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "mine.py:Tires", *OPTIONS, "--capacity", "10"]) == 1
     out = capsys.readouterr().out
@@ -145,6 +198,10 @@ def test_a_policy_that_raises_is_told_of(here: Path, capsys: pytest.CaptureFixtu
         (["none"], "not registered"),
         (["mine.py:None"], "no None"),
         (["--trace", "none.jsonl"], "No such file"),
+        (["lru", "--driver", "mine.py:Tires"], "--driver mine.py:Tires: for targets of your own"),
+        (["--arg", "a=1"], "--arg: for targets of your own"),
+        (["mine.py:Tires", "--arg", "a=1,2"], "one value each"),
+        (["mine.py:Tires", "--driver", "mine.py:Tires"], "not a subclass of"),
         (["lru", "--warm-up", "1e99999999%"], "warm-up"),
         (["lru", "--warm-up", "0.5"], "warm-up"),
         (["lru", "--chunk-bytes", "0", "--capacity", "8GiB"], "chunk-bytes must be at least 1"),

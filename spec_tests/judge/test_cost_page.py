@@ -130,7 +130,7 @@ def test_the_figures_of_the_page_are_those_of_the_data(judge: Judge) -> None:
             for (call, first), rest in words.items()
         )
     assert cost.machine in page
-    assert "Again: `python -m kvoffload judge sieve --section cost`" in page
+    assert "Again: `kvoffload judge sieve --section cost`" in page
 
 
 def test_memory_of_the_three_stands_side_by_side(judge: Judge) -> None:
@@ -174,7 +174,7 @@ def test_the_command_says_what_was_asked_for(judge: Judge) -> None:
     assert cost.seconds == 7
     assert f"for {cost.seconds:g} s at most" in page
     # It takes no trace.
-    assert data.commands["cost"] == "python -m kvoffload judge lru --cost-seconds 7 --section cost"
+    assert data.commands["cost"] == "kvoffload judge lru --cost-seconds 7 --section cost"
 
 
 def test_a_driver_is_told_what_its_policy_needs(judge: Judge) -> None:

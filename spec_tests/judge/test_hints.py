@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Set
+from pathlib import Path
 
 import numpy as np
 import pytest
+from attrs import fields
 from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
@@ -35,6 +38,7 @@ from stateful_models.drivers import COMMON_HINTS, Driver
 from stateful_models.engines.hints import hostile_values
 
 CAPACITY = 40
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 class Hinted(LRUCachePolicy):
@@ -139,6 +143,19 @@ def test_the_future_is_what_comes(workload: Workload) -> None:
         while previous[beginning] >= 0:
             beginning = previous[beginning]
         assert future.session_id == f"session-{beginning}"
+
+
+def test_the_documents_name_all_that_a_future_has() -> None:
+    known = [each.name for each in fields(RequestFuture)]
+    known += [name for name, value in vars(RequestFuture).items() if isinstance(value, property)]
+    told = (
+        (DOCS / "judge-sessions.md").read_text("utf-8").partition("What a `RequestFuture` has:")[2]
+    )
+    listed = re.findall(r"^\| `(\w+)` \|", told, re.MULTILINE)
+    assert sorted(listed) == sorted(known)
+    drivers = (DOCS / "drivers.md").read_text("utf-8").splitlines()
+    (line,) = (line for line in drivers if line.startswith("| `hints_for(future)`"))
+    assert {*re.findall(r"`(\w+)`", line)} == {*known, "future"} - {"request"}
 
 
 def test_common_hints_have_the_names_that_drivers_know() -> None:

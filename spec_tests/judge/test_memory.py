@@ -9,6 +9,7 @@ import pytest
 
 from kvoffload import CachePolicy
 from kvoffload.errors import InvalidValueError
+from kvoffload.judge.blame import HostFailedError
 from kvoffload.judge.held import LIVE, LONGEST, size_of
 from kvoffload.judge.memory import CAPACITIES, MemoryReport, measure_memory
 from kvoffload.policies.arc import ARCCachePolicy
@@ -25,6 +26,7 @@ from spec_tests.judge.memory_policies import (
     Notes,
     NotesInContexts,
     TiresOfSessions,
+    no_hints,
 )
 
 SIZE = 256
@@ -194,6 +196,11 @@ def test_a_policy_that_ends_its_process_is_told() -> None:
     assert report.problem == "its process ended by itself, with exit code 3"
     assert [one.size for one in report.full] == [SIZE]
     assert report.left_out[0] == "churn of keys"
+
+
+def test_what_fails_in_place_of_the_policy_is_raised_out_of_its_process() -> None:
+    with pytest.raises(HostFailedError, match="no hints for request 0"):
+        measure_memory(KeepsGhosts, (SIZE,), LONG_S, request_keys=32, hints_for=no_hints)
 
 
 def test_in_a_process_of_its_own_the_figures_are_the_same() -> None:

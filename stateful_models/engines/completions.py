@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from random import Random
 from typing import ClassVar, Final, Generic, TypeVar
 
 from attrs import evolve
@@ -22,7 +23,7 @@ from stateful_models.engines.comparing import (
 )
 from stateful_models.engines.drawing import Scheduler
 from stateful_models.engines.runs import PolicyRun
-from stateful_models.engines.samples import drawn_programs
+from stateful_models.engines.samples import drawn_programs, example_hints
 from stateful_models.programs import HostOperation, Program, keys
 
 P = TypeVar("P", bound=CachePolicy)
@@ -30,6 +31,9 @@ P = TypeVar("P", bound=CachePolicy)
 
 FAILING: Final = "failing"
 """The request whose stores are made to fail."""
+_OF_GROUP: Final = 4
+"""As many bytes of a key, at its end, are its group."""
+_MARK: Final = b"'"
 
 
 class Reinsertion(ClaimedLaw):
@@ -39,6 +43,9 @@ class Reinsertion(ClaimedLaw):
     stored. What it stores after that comes to nothing but insertions, and removals when it fails:
     into a program come stores of that kind, of keys that were never there or are gone since a
     store of theirs failed, and nothing may come of these.
+
+    Where the failing request has hints, what these did to others may last. There the run is held
+    against one in which stores of other keys fail, which the same request was told of as well.
     """
 
     name: ClassVar[str] = "law of reinsertion"
@@ -68,26 +75,34 @@ class Reinsertion(ClaimedLaw):
             durations=self.durations,
             schedulers=(_FailingStores, Scheduler),
         )
-        return [program.with_operations(_told_of(program, program.operations)) for program in drawn]
+        hints = [one for one in example_hints(trial) if one]
+        programs: list[Program] = []
+        for number, program in enumerate(drawn):
+            told = tuple(_told_of(program, program.operations))
+            programs.append(program.with_operations(told))
+            if hints:
+                chosen = Random(f"{trial.seed} {self.name} {number}").choice(hints)
+                # What lasts of them shows best where nobody else has any.
+                rest = told if number % 4 > 1 else _without_hints(told)
+                programs.append(program.with_operations((op.NewRequest(FAILING, chosen), *rest)))
+        return programs
 
     @override
     def comparisons(self, trial: PolicyTrial[P], program: Program) -> Iterator[Comparison]:
         failing = _Failing(trial, program)
         if failing.repeated is None:
             return
-        answers = choices_of(failing.run)
-        made = {
-            place: answers.made[n] for place, n in enumerate(failing.starts) if n in answers.made
-        }
-        if not any(choice for place, choice in made.items() if place > failing.repeated):
+        seen = failing.choices
+        if not any(choice for place, choice in seen.made.items() if place > failing.repeated):
             return
         trial.reach.note(self.situation)
-        end = len(failing.starts) - failing.run.over
-        seen = Choices(made, end, failing.run.played, failing.starts)
-        expected = choices_of(play_all(trial.begin(program.capacity), program.operations))
-        yield Comparison(
-            expected, seen, "where none failed", "after a store that failed and was repeated"
-        )
+        if failing.hinted:
+            expected = _Failing(trial, program, others=True).choices
+            otherwise = "where a store of another key failed"
+        else:
+            expected = choices_of(play_all(trial.begin(program.capacity), program.operations))
+            otherwise = "where none failed"
+        yield Comparison(expected, seen, otherwise, "after a store that failed and was repeated")
 
     @override
     def shown(self, trial: PolicyTrial[P], program: Program) -> Program:
@@ -97,7 +112,8 @@ class Reinsertion(ClaimedLaw):
 def _told_of(program: Program, operations: Sequence[HostOperation]) -> Iterator[HostOperation]:
     """The operations, with an offer that is too large before them and after each reset."""
     fillers = keys(" ".join(f"more{number}" for number in range(program.capacity + 1)))
-    offer = op.PrepareStore(FAILING, (*program.universe, *fillers))
+    others = tuple(map(_other, program.universe))
+    offer = op.PrepareStore(FAILING, (*program.universe, *others, *fillers))
     yield offer
     for operation in operations:
         yield operation
@@ -105,15 +121,33 @@ def _told_of(program: Program, operations: Sequence[HostOperation]) -> Iterator[
             yield offer
 
 
+def _without_hints(operations: Iterable[HostOperation]) -> list[HostOperation]:
+    return [one for one in operations if not isinstance(one, op.NewRequest)]
+
+
+def _other(key: OffloadKey) -> OffloadKey:
+    """A key that no program stores, next to this one."""
+    return OffloadKey(key[:-_OF_GROUP] + _MARK + key[-_OF_GROUP:])
+
+
+def _is_other(key: OffloadKey) -> bool:
+    return key[:-_OF_GROUP].endswith(_MARK)
+
+
 class _Failing(Generic[P]):
-    """A run of the program with stores that fail among its operations.
+    """A run of the program with stores that fail among its operations; or those of `others`.
 
     `starts` says where in the run each operation begins, `repeated` which of them first stores
     what had failed. Half of the keys fail as soon as they can, the others just before they are
     stored.
     """
 
-    def __init__(self, trial: PolicyTrial[P], program: Program) -> None:
+    def __init__(self, trial: PolicyTrial[P], program: Program, *, others: bool = False) -> None:
+        self.hinted: bool = any(
+            isinstance(one, op.NewRequest) and one.request == FAILING and bool(one.hints)
+            for one in program.operations
+        )
+        self._others = others
         self.run: PolicyRun[P] = trial.begin(program.capacity)
         self.starts: list[int] = []
         self.repeated: int | None = None
@@ -130,18 +164,29 @@ class _Failing(Generic[P]):
             self.starts[-1] = len(self.run.played)
             if not self._play(operation, place):
                 break
-            early = [key for key in program.universe if not sum(key) % 2]
+            own = [key for key in program.universe if not _is_other(key)]
+            early = [key for key in own if not sum(key) % 2]
             if not self._fail(key for key in early if key not in self._failed):
                 break
+
+    @property
+    def choices(self) -> Choices:
+        """What was chosen in the operations of the program."""
+        answers = choices_of(self.run).made
+        made = {place: answers[n] for place, n in enumerate(self.starts) if n in answers}
+        return Choices(made, len(self.starts) - self.run.over, self.run.played, self.starts)
 
     def _fail(self, wanted: Iterable[OffloadKey]) -> bool:
         host = self.run.host
         for key in list(wanted):
             unknown = key not in self._told or key in self._evicted
+            if self.hinted and _other(key) not in self._told:
+                unknown = True
             if unknown or key in host.ref_cnt or not host.state.free:
                 continue
-            stored = self.run.play(op.PrepareStore(FAILING, (key,)))
-            if not (stored and self.run.play(op.CompleteStore(FAILING, (key,), success=False))):
+            failing = (_other(key) if self._others else key,)
+            stored = self.run.play(op.PrepareStore(FAILING, failing))
+            if not (stored and self.run.play(op.CompleteStore(FAILING, failing, success=False))):
                 return False
             self._failed.add(key)
         return True

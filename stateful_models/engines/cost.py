@@ -150,13 +150,27 @@ class _MeteredSubject(PolicySubject[P]):
         if pairs is None:
             return None
         try:
-            victims = tuple(Victim(key, self._slot_of(key)) for key, _ in pairs)
-            for victim in victims:
-                del self.chunks[victim.key]
-        except (KeyError, TypeError, ValueError) as raised:
+            given = [key for key, _ in pairs]
+        except (TypeError, ValueError) as raised:
             raise BadAnswerError(f"{pairs!r:.200}: {raised}") from raised
+        victims: list[Victim] = []
+        for key in given:
+            self._check_victim(key, operation)
+            victims.append(Victim(key, self._slot_of(key)))
+            del self.chunks[key]
         self.changes += len(victims)
-        return Victims(victims)
+        return Victims(tuple(victims))
+
+    def _check_victim(self, key: OffloadKey, evict: op.Evict) -> None:
+        """Raise BadAnswerError where no host could go on with such a victim."""
+        chunk = self.chunks.get(key)
+        if chunk is None:
+            raise BadAnswerError(f"the victim {_name(key)}, which is not resident")
+        if chunk.ref_cnt:
+            state = "pending" if chunk.ref_cnt < 0 else "pinned"
+            raise BadAnswerError(f"the victim {_name(key)}, which is {state}")
+        if key in evict.protected:
+            raise BadAnswerError(f"the victim {_name(key)}, which is protected")
 
     def _met(self, key: OffloadKey) -> int:
         return self.meter.met.get(self._slot_of(key), 0)
@@ -193,9 +207,14 @@ class _MeteredSubject(PolicySubject[P]):
                 self.meter.met.pop(self._slot_of(key), None)
 
 
+def _name(key: OffloadKey) -> str:
+    # A key that is counted is not shown as its bytes are.
+    return op.key_text(OffloadKey(bytes(key)))
+
+
 @frozen
 class Bill:
-    """What a program's evictions cost. `failed`: an error with which it ended too early."""
+    """What a program's evictions cost. `failed`: what the policy did that ended it too early."""
 
     evictions: tuple[Eviction, ...]
     broken: str | None
@@ -252,8 +271,14 @@ def bill(trial: PolicyTrial[P], program: Program, *, count_keys: bool = True) ->
             None if keys is None else tuple(OffloadKey(bytes(key)) for key in keys)
             for keys in run.victims
         ),
-        None if failed is None else f"{type(failed).__name__}: {failed}",
+        None if failed is None else _failure(failed),
     )
+
+
+def _failure(error: BaseException) -> str:
+    if isinstance(error, BadAnswerError):
+        return f"broke POL-2: evict answered {error}"
+    return f"raised {type(error).__name__}: {error}"
 
 
 class Cost(Engine):
@@ -281,7 +306,7 @@ class Cost(Engine):
             bills = [bill(trial, scenario(n), count_keys=count_keys) for n in (small, large)]
             failed = next((one.failed for one in bills if one.failed), None)
             if failed is not None:
-                trial.note(f"{self.name}: not counted, as the policy raised {failed}")
+                trial.note(f"{self.name}: not counted, as the policy {failed}")
                 return
             if claimed and any(one.evictions for one in bills):
                 trial.tried.add("POL-8")

@@ -21,7 +21,7 @@ from kvoffload import CachePolicy
 from kvoffload.judge.trend import grows
 from kvoffload.wording import counted
 from stateful_models.capabilities import SPARE_KEYS
-from stateful_models.contract import Kind
+from stateful_models.contract import CLAUSES, Kind
 from stateful_models.engines.base import Breach, Engine, PolicyTrial
 from stateful_models.engines.churn import CAPACITY, SLACK, Churn, Held, Sample
 from stateful_models.engines.fresh_values import FreshValues
@@ -46,6 +46,10 @@ A_MINUTE: Final = 60.0
 UNENDED: Final = ", and nothing said that they are over, as when clients crash"
 UNTOLD: Final = (
     ", and no event said that they are over; the host may promise one for each, so this is advice"
+)
+FEW: Final = (
+    "; this is advice, as the driver sends a few values only, of which there may be no others: "
+    "where there are, let it draw them (`st.uuids().map(str)`), and this is a breach of class L"
 )
 
 
@@ -256,7 +260,7 @@ class Growth(Engine):
         if fresh is not None:
             held = churn.names_held() or fresh.names
             names = ", ".join(f"`{name}`" for name in held) or "host events"
-            figures = f"{figures}, while new values of {names} went by{why}"
+            figures = f"{figures}, while new values of {names} went by{why or _ended(fresh)}"
             free = fresh.are_free(held)
         if why == UNTOLD:
             # What its host promises is not known here.
@@ -264,13 +268,15 @@ class Growth(Engine):
         elif not free:
             # It may be that there are no others than those of the driver.
             weight = Kind.ADVICE
-            figures = f"{figures}; the driver has a few values only, so this is advice"
+            figures = f"{figures}{FEW}"
         trial.found(
             Breach(
                 "POL-4",
                 weight,
                 figures,
                 self.name,
+                # Advice or not, it is no bound that was passed: there is none.
+                promise=CLAUSES["POL-4"].part(Kind.LIVENESS).sentence,
                 expected=f"no growth with {CAPACITY} chunks and nothing in flight",
             )
         )
@@ -328,6 +334,15 @@ class Growth(Engine):
                 trial.note(f"{self.name}: {message}")
                 return False
         return True
+
+
+def _ended(fresh: FreshValues) -> str:
+    """That each was ended which went by, as far as the driver can say that."""
+    said = [
+        *(["its last hints"] if len(fresh.endings) > 1 else []),
+        *(f"`{name}`" for name in fresh.told_by_events),
+    ]
+    return f", each ended in every way that the driver shows ({', '.join(said)})" if said else ""
 
 
 def _growing(samples: Sequence[Sample], slack: int) -> int | None:

@@ -15,6 +15,7 @@ from stateful_models.drivers import Driver
 from stateful_models.engines.calling import Calling
 from stateful_models.hosting import HostState, PolicyHost
 from stateful_models.invariants import Invariant, PolicyBooks
+from stateful_models.invariants.policies import MARKED_AS, MARKS
 from stateful_models.judge import Judge, Violation
 from stateful_models.policy_subject import PolicySubject
 from stateful_models.programs import HostOperation, Program, keys
@@ -261,15 +262,24 @@ class PolicyRun(Generic[P]):
         )
 
     def _perform(self, operation: op.Operation) -> Step:
+        if self._looks_for is not None and isinstance(operation, MARKS):
+            # `get` may look at the ref_cnt by itself, before any mark is told.
+            self._call(op.SetRefCount(operation.key, MARKED_AS[type(operation)]))
+            self._look()
         step = self._call(operation)
-        if self._looks_for is not None:
-            seen = len(self._steps)
-            # Twice, since looking may change something as well.
-            for _ in range(2):
-                self._call(op.Get(self._looks_for))
-            # It was found, which nobody need read.
-            del self._steps[seen:]
+        self._look()
         return step
+
+    def _look(self) -> None:
+        """Ask for the key that is looked for."""
+        if self._looks_for is None:
+            return
+        seen = len(self._steps)
+        # Twice, since looking may change something as well.
+        for _ in range(2):
+            self._call(op.Get(self._looks_for))
+        # It was found, which nobody need read.
+        del self._steps[seen:]
 
     def _call(self, operation: op.Operation) -> Step:
         self._calling.calls(operation)

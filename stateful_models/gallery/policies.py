@@ -102,7 +102,7 @@ _FRESH: Final = Capabilities(fresh_reinsertion=True)
 BROKEN_POLICIES: Final[Mapping[type[CachePolicy], Exhibit]] = {
     lookups.Pol1Copy: Exhibit("POL-1", "get gives a copy of the chunk"),
     lookups.Pol1FindsRemoved: Exhibit("POL-1", "get finds a removed key"),
-    lookups.Pol7HidesPinned: Exhibit("POL-7", "get finds no pinned key"),
+    lookups.Pol1HidesPinned: Exhibit("POL-1", "get finds no pinned key"),
     lookups.Pol1HidesPending: Exhibit("POL-1", "get finds no pending key"),
     lookups.Pol1EarlierChunk: Exhibit("POL-1", "get gives the chunk of an earlier residence"),
     clocks.Pol1ExpiredIsNotFound: Exhibit("POL-1", "get finds no key whose time is up"),

@@ -18,6 +18,9 @@ from stateful_models.steps import BadAnswerError, Found, Step, Victims
 
 NO_CALLS: Final = (op.SetPositions, op.SetRefCount, op.AdvanceClock)
 """What happens beside a policy and calls nothing of it."""
+MARKS: Final = (op.MarkEvictable, op.MarkNonEvictable)
+MARKED_AS: Final[Mapping[type[op.Operation], int]] = {op.MarkEvictable: 0, op.MarkNonEvictable: 1}
+"""The ref_cnt with which a mark comes."""
 REMEMBERED: Final = 64
 """Among so many calls the one is looked for that is to blame."""
 
@@ -76,7 +79,8 @@ class PolicyContract(Invariant[PolicyBooks]):
     was one only, that decides the clause: hooks never change membership (POL-7), an eviction
     removes what it gives (POL-2). Where several calls could each have broken another clause, the
     promise of `get` itself is all that is known to be broken (POL-1), and the finding says which
-    key strayed.
+    key strayed. So it is after a mark that came with another ref_cnt, for `get` may look at that
+    itself. A hook that the policy does not define is never to blame.
     """
 
     clauses: ClassVar[tuple[str, ...]] = ("POL-1", "POL-2", "POL-3", "POL-6", "POL-7")
@@ -84,6 +88,10 @@ class PolicyContract(Invariant[PolicyBooks]):
     def __init__(self, capabilities: Capabilities = NONE) -> None:
         self._capabilities = capabilities
         self._made = 0
+        # After how many calls the ref_cnt of a key changed and nothing of the policy was called.
+        self._recounted: dict[OffloadKey, int] = {}
+        # After how many calls a mark came that changed no ref_cnt.
+        self._only_marked = 0
         self._latest: deque[op.Operation] = deque(maxlen=REMEMBERED)
         # How many calls had been made when `get` last was known to be right about a key.
         self._right: dict[OffloadKey, int] = {}
@@ -105,8 +113,17 @@ class PolicyContract(Invariant[PolicyBooks]):
                 yield from self._evicted(operation, step.result, books)
             else:
                 yield from self._refused(operation, books)
-        if not isinstance(operation, NO_CALLS):
+        if isinstance(operation, op.SetRefCount):
+            self._recounted[operation.key] = self._made
+        elif step.silent:
+            if isinstance(operation, MARKS):
+                self._recounted[operation.key] = self._made
+        elif not isinstance(operation, NO_CALLS):
             self._write_down(step)
+            if isinstance(operation, MARKS) and (
+                books.ref_cnt.get(operation.key) == MARKED_AS[type(operation)]
+            ):
+                self._only_marked = self._made
 
     def _write_down(self, step: Step) -> None:
         operation, before = step.operation, self._made
@@ -145,13 +162,24 @@ class PolicyContract(Invariant[PolicyBooks]):
             what = f"{key_text(key)} is resident, and get found nothing"
         number = self._made - self._right.get(key, self._right_about_others)
         suspects = list(self._latest)[max(0, len(self._latest) - number) :]
+        only_sought = all(isinstance(call, op.Get) and call.key == key for call in suspects)
+        if slot is not None and self._recounted.get(key) == self._made and only_sought:
+            state = "pinned" if books.ref_cnt[key] > 0 else "idle"
+            yield Finding("POL-1", f"{what} once it was {state}")
+            return
         if number == 0:
             yield Finding("POL-1", f"{what}, and nothing but get was called meanwhile")
             return
         if number == 1:
-            yield Finding(_clause_of(suspects[0]), f"{what} after {_named(suspects[0], key, slot)}")
+            call = suspects[0]
+            doubtful = isinstance(call, MARKS) and self._only_marked != self._made
+            yield Finding(
+                "POL-1" if doubtful else _clause_of(call),
+                f"{what} after {_named(call, key, slot)}",
+                strayed=key if doubtful else None,
+            )
             return
-        clauses = {_clause_of(call) for call in suspects}
+        clauses = {"POL-1" if isinstance(call, MARKS) else _clause_of(call) for call in suspects}
         clause = clauses.pop() if len(clauses) == 1 and number == len(suspects) else "POL-1"
         names = ", ".join(dict.fromkeys(_hook_of(call) for call in suspects))
         yield Finding(clause, f"{what} after one of the calls {names}", strayed=key)

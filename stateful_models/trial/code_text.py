@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
 from math import isfinite
@@ -84,6 +84,15 @@ def _number(value: int) -> str:
     if digits > _DIGITS and abs(value) == 10 ** (digits - 1):
         return f"{'-' if value < 0 else ''}10**{digits - 1}"
     return str(value) if digits else hex(value)
+
+
+def apart(wanted: str, taken: Container[str]) -> str:
+    """The name, with a number at its end if there is one already."""
+    name, number = wanted, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted}_{number}"
+    return name
 
 
 def laid_out(text: str, indent: int) -> list[str]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from inspect import CO_OPTIMIZED
+from io import StringIO
 from pathlib import Path
+from tokenize import COMMENT, TokenError, generate_tokens
 from types import CodeType, FunctionType, ModuleType
+from typing import Final
 
 from attrs import field, frozen
 
@@ -18,6 +22,8 @@ from stateful_models.trial.tracing import Watching, watch_lines
 
 __all__ = ["MethodLines", "OwnLines", "own_codes", "ranges", "source_of", "syntax_of"]
 
+EXCLUDED: Final = re.compile(r"#\s*pragma:\s*no\s+cover\b", re.IGNORECASE)
+"""What excludes a line, as coverage.py has it: one that cannot run for these arguments, say."""
 _OURS = {"kvoffload", "stateful_models"}
 """The packages of the interfaces and of the kit: what is inherited from there is nobody's own."""
 
@@ -105,12 +111,13 @@ def _lines_of(code: CodeType) -> set[int]:
     """Lines that have code, less the one of `def` unless all is on it, and less those that raise.
 
     A class body has none that count: it runs once, where it stands. Nor does what raises: no call
-    of a host gets there in a sound target.
+    of a host gets there in a sound target. Nor what its author has excluded by `EXCLUDED`.
     """
     if not code.co_flags & CO_OPTIMIZED:
         return set()
     lines = {line for _, _, line in code.co_lines() if line is not None}
-    return lines - {code.co_firstlineno} - _raising_lines(code.co_filename) or lines
+    lines = lines - {code.co_firstlineno} - _raising_lines(code.co_filename) or lines
+    return lines - _excluded_lines(code.co_filename)
 
 
 @lru_cache(maxsize=64)
@@ -122,6 +129,67 @@ def _raising_lines(file: str) -> frozenset[int]:
         if isinstance(node, ast.Raise)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     )
+
+
+@lru_cache(maxsize=64)
+def _excluded_lines(file: str) -> frozenset[int]:
+    """Lines with the comment `# pragma: no cover`, and all of a block at whose head it stands."""
+    source = source_of(file)
+    if "pragma" not in source:
+        return frozenset()
+    marked = set(_marked(source))
+    excluded = set(marked)
+    for node in ast.walk(syntax_of(file)):
+        excluded.update(
+            line
+            for head, first, last in _blocks(node)
+            if not marked.isdisjoint(head)
+            for line in range(first, last + 1)
+        )
+    return frozenset(excluded)
+
+
+def _marked(source: str) -> Iterator[int]:
+    """Lines with the comment; a string that has the same text is none."""
+    try:
+        for token in generate_tokens(StringIO(source).readline):
+            if token.type == COMMENT and EXCLUDED.search(token.string):
+                yield token.start[0]
+    except (SyntaxError, TokenError):
+        return
+
+
+def _blocks(node: ast.AST) -> Iterator[tuple[range, int, int]]:
+    """The blocks of a statement: the lines of the head of each, and where it begins and ends.
+
+    One that has none is a block by itself.
+    """
+    if not isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+        return
+    begins = node.pattern.lineno if isinstance(node, ast.match_case) else node.lineno
+    parts = [name for name in ("body", "handlers", "orelse", "finalbody") if _part(node, name)]
+    if not parts and isinstance(node, ast.stmt):
+        end = _end(node)
+        yield range(begins, end + 1), begins, end
+    before = 0
+    for name in parts:
+        part = _part(node, name)
+        # What is one line with its head has that for a head.
+        first = max(begins + (name == "body"), part[0].lineno)
+        head = range(begins, first) if name == "body" else range(before + 1, first)
+        before = _end(part[-1])
+        # Each handler is a block of its own.
+        if name != "handlers" and head:
+            yield head, head.start, before
+
+
+def _part(node: ast.AST, name: str) -> Sequence[ast.stmt | ast.ExceptHandler]:
+    found: Sequence[ast.stmt | ast.ExceptHandler] = getattr(node, name, ())
+    return found
+
+
+def _end(node: ast.stmt | ast.ExceptHandler) -> int:
+    return node.lineno if node.end_lineno is None else node.end_lineno
 
 
 def source_of(file: str) -> str:

@@ -4,20 +4,22 @@ all other clauses."""
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import PurePath
 from typing import Final
 
 from attrs import define, field
 
-from stateful_models.trial.code_text import expression, import_lines, laid_out
+from stateful_models.trial.code_text import WIDTH, apart, expression, import_lines, laid_out
 from stateful_models.trial.pasting import KIT, identifier, trial_options
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
 
 GIVEN: Final = "given"
 """The argument of a test for what a target is built with, where that is a grid."""
+_TAKEN: Final = (GIVEN, "clause", "pytest")
+"""Names of the file that are imported from no module of a pasted test."""
 _GIVEN_TYPE: Final = "dict[str, str | int | float | bool | None]"
 _DOCSTRING: Final = '''"""The contract of KV-cache offloading, as tests.
 
@@ -36,7 +38,7 @@ def export_tests(reports: Iterable[Report]) -> str:
     of tests, each for all the arguments with which it is the same.
     """
     tried = [report for report in reports if report.verdict is not Outcome.UNTRIED]
-    file = _File()
+    file = _File(_short_names(report.target for report in tried))
     for _, group in groupby(tried, key=_but_for_arguments):
         file.add(list(group))
     beside = {module for report in tried for module in _modules_beside(report)}
@@ -48,6 +50,22 @@ def export_tests(reports: Iterable[Report]) -> str:
     ]
     head = ["\n".join(block) for block in blocks[: 3 if tried else 1] if block]
     return "\n\n\n".join(["\n\n".join(head), *file.tests]) + "\n"
+
+
+def _short_names(targets: Iterable[str]) -> dict[str, str]:
+    """What each target is called in the names of its tests: with its module where its own name is
+    that of another one too."""
+    own = {target: target.rpartition(":")[2] for target in targets}
+    times = Counter(own.values())
+    return {
+        target: identifier(name if times[name] == 1 else _with_module(target))
+        for target, name in own.items()
+    }
+
+
+def _with_module(target: str) -> str:
+    module, _, name = target.rpartition(":")
+    return f"{PurePath(module).stem if module.endswith('.py') else module}_{name}"
 
 
 def _but_for_arguments(report: Report) -> tuple[str, list[tuple[str, object]]]:
@@ -78,20 +96,29 @@ class _Program:
 
 @define
 class _File:
-    """The tests of a file, and what they import from each module."""
+    """The tests of a file, and what they import from each module.
 
+    `imported` is by module and name there, and gives the name here: no two are one.
+    """
+
+    short_names: Mapping[str, str]
     tests: list[str] = field(factory=list)
-    _imported: dict[str, set[str]] = field(factory=lambda: defaultdict(set, {KIT: {"verdict_on"}}))
+    _imported: dict[tuple[str, str], str] = field(
+        factory=lambda: {(KIT, "verdict_on"): "verdict_on"}
+    )
     _names: set[str] = field(factory=set)
 
     def imports(self, wanted: Callable[[str], bool]) -> list[str]:
         """The statements that import from such modules."""
-        modules = sorted(filter(wanted, self._imported))
-        return [line for each in modules for line in import_lines(each, list(self._imported[each]))]
+        names: dict[str, list[str]] = defaultdict(list)
+        for (module, name), here in self._imported.items():
+            names[module].append(name if here == name else f"{name} as {here}")
+        modules = sorted(filter(wanted, names))
+        return [line for each in modules for line in import_lines(each, names[each])]
 
     def add(self, reports: Sequence[Report]) -> None:
         """Tests of one target, which was tried with the arguments of each of the reports."""
-        target = identifier(reports[0].target.rpartition(":")[2])
+        target = self.short_names[reports[0].target]
         grid = reports if len(reports) > 1 and all(report.arguments for report in reports) else ()
         trial = self._name(f"trial_of_{target}")
         self.tests.append("\n".join(_trial(trial, reports[0], given=bool(grid))))
@@ -130,20 +157,50 @@ class _File:
 
     def _body(self, text: str) -> str:
         """What the test does; its imports are those of the file."""
+        renamed: dict[str, str] = {}
         for statement in ast.parse(text).body:
             if isinstance(statement, ast.ImportFrom) and statement.module is not None:
-                self._imported[statement.module].update(one.name for one in statement.names)
+                for one in statement.names:
+                    here = self._import(statement.module, one.name)
+                    if here != (one.asname or one.name):
+                        renamed[one.asname or one.name] = here
             if isinstance(statement, ast.FunctionDef):
-                return "\n".join(text.splitlines()[statement.lineno :])
+                lines = text.splitlines()
+                return "\n".join(_renamed(lines, statement, renamed)[statement.lineno :])
         return ""
 
+    def _import(self, module: str, name: str) -> str:
+        """What is called so in a module is called here: as there, unless another is."""
+        taken = {*self._imported.values(), *_TAKEN}
+        return self._imported.setdefault((module, name), apart(name, taken))
+
     def _name(self, wanted: str) -> str:
-        name, number = wanted, 1
-        while name in self._names:
-            number += 1
-            name = f"{wanted}_{number}"
+        name = apart(wanted, self._names)
         self._names.add(name)
         return name
+
+
+def _renamed(
+    lines: Sequence[str], function: ast.FunctionDef, names: Mapping[str, str]
+) -> list[str]:
+    """The lines of a text, with names in one of its functions replaced by others."""
+    # Counted in bytes, from the last to the first, so that no place moves before its turn.
+    written = [line.encode() for line in lines]
+    found = [
+        (node.lineno - 1, node.col_offset, node.id)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and node.id in names
+    ]
+    for row, column, name in sorted(found, reverse=True):
+        line = written[row]
+        after = line[column + len(name.encode()) :]
+        written[row] = line[:column] + names[name].encode() + after
+    new = [line.decode() for line in written]
+    if max(map(len, new)) <= WIDTH:
+        return new
+    # The lines are laid out already: they keep their names.
+    known = [f"    {name} = {names[name]}" for name in sorted({name for _, _, name in found})]
+    return [*lines[: function.lineno], *known, *lines[function.lineno :]]
 
 
 def _shows_a_program(clause: ClauseVerdict) -> bool:

@@ -18,6 +18,7 @@ from stateful_models.operations import key_text
 from stateful_models.programs import ManagerSettings, Program, keys
 from stateful_models.trial.code_text import (
     WIDTH,
+    apart,
     call_text,
     expression,
     import_lines,
@@ -65,7 +66,7 @@ def program_test(
         return ""
     try:
         target = _target(request)
-        invariant = _own_invariant(request, breach, own, program.capacity)
+        invariant = _own_invariant(request, breach, own, program.capacity, target.imports)
     except _ElsewhereError:
         return ""
     manager = request.task is Task.MANAGER
@@ -203,7 +204,7 @@ def _target(request: Request) -> _Named:
         if manager
         else "stateful_models.drivers:Driver"
     )
-    driver = _import_of(request.driver or usual)
+    driver = _import_of(request.driver or usual, target.imports)
     return _Named(f"{driver.text}({target.text}{arguments})", (*target.imports, *driver.imports))
 
 
@@ -238,21 +239,28 @@ def _vllm_manager(request: Request) -> _Named:
 
 
 def _own_invariant(
-    request: Request, breach: Breach, own: Sequence[OwnPromise], capacity: int
+    request: Request,
+    breach: Breach,
+    own: Sequence[OwnPromise],
+    capacity: int,
+    beside: Sequence[tuple[str, str]],
 ) -> _Named:
     """One of the author's own, if it found the breach. Raises _ElsewhereError."""
     known = {one.target: (one.name, one.arguments(capacity)) for one in own}
     for name in request.invariants:
         kind, arguments = known.get(name, (name.rpartition(":")[2], {}))
         if kind == breach.invariant:
-            found = _import_of(name)
+            found = _import_of(name, beside)
             given = ", ".join(f"{each}={expression(v)}" for each, v in arguments.items())
             return _Named(f"{found.text}({given})", found.imports)
     return _Named("")
 
 
-def _import_of(name: str) -> _Named:
-    """What a named thing is called, and where it is imported from. Raises _ElsewhereError."""
+def _import_of(name: str, beside: Sequence[tuple[str, str]] = ()) -> _Named:
+    """What a named thing is called, and where it is imported from. Raises _ElsewhereError.
+
+    Another of its name may be imported `beside` it: then it is called otherwise.
+    """
     module, _, attribute = name.rpartition(":")
     if module.endswith(".py"):
         path = PurePath(module)
@@ -261,8 +269,11 @@ def _import_of(name: str) -> _Named:
         module = path.stem
     if not all(part.isidentifier() for part in module.split(".")):
         raise _ElsewhereError(name)
-    first = attribute.partition(".")[0]
-    return _Named(attribute, ((module, first),))
+    first, dot, rest = attribute.partition(".")
+    others = {each.rpartition(" ")[2] for place, each in beside if (place, each) != (module, first)}
+    here = apart(first, others)
+    imported = first if here == first else f"{first} as {here}"
+    return _Named(f"{here}{dot}{rest}", ((module, imported),))
 
 
 def _settings(settings: ManagerSettings) -> str:

@@ -268,7 +268,8 @@ class Reporter:
         own = next((one for one in self.own if one.name == breach.invariant), None)
         if breach.clause in CLAUSES and (own is None or breach.clause not in own.clauses):
             part = CLAUSES[breach.clause].part(breach.kind)
-            kind, source, sentence = part.kind.value, part.source.value, part.sentence
+            kind, source = part.kind.value, part.source.value
+            sentence = breach.promise or part.sentence
             convicts = part.convicts(self.request.profile)
         else:
             # What an invariant of the author's own asks is a claim, and theirs.

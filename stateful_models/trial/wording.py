@@ -22,12 +22,13 @@ HEADING: Final = "resident pinned pending free"
 """The columns of state behind each call."""
 QUIET: Final = (op.Get, op.SetRefCount, op.SetPositions, op.NewRequest, op.BeforeStore)
 """Calls to a policy that are shown only where they went wrong."""
-CALL_WIDTHS: Final = (40, 62)
-"""Columns of the calls, at least and at most; what takes more goes on below them."""
+CALL_WIDTHS: Final = (40, 44)
+"""Columns of the calls, at least and at most; what takes more goes on below them. A program that is
+shown two columns to the right then fits on a terminal of 80."""
 SETTLED: Final = "then every transfer is completed"
 """What a host does by itself where a program ends with some in flight."""
 DIFFERS: Final = "> is where the runs differ"
-MOST_LINES: Final = 4
+MOST_LINES: Final = 6
 """What takes more is not shown to its end."""
 EVICTS: Final = f"{op.Evict.verb}("
 _LEAD: Final = "     "

@@ -50,7 +50,7 @@ class Pol1FindsRemoved(Plain):
         self._last = None
 
 
-class Pol7HidesPinned(Plain):
+class Pol1HidesPinned(Plain):
     """Only what could be evicted is found, so that a chunk is gone while it is being read."""
 
     @override
