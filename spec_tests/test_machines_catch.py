@@ -1,10 +1,12 @@
 """The machines find what is broken: a machine that cannot fail proves nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import count
 
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
+from hypothesis.errors import DeadlineExceeded, FailedHealthCheck
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from hypothesis.strategies import SearchStrategy
 from typing_extensions import override
@@ -223,6 +225,23 @@ def test_any_rule_can_be_left_out() -> None:
             without=[name],
             settings=settings(max_examples=2, stateful_step_count=20),
         )()
+
+
+def test_nothing_fails_for_being_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on a busy day: to Hypothesis every look at the clock takes seconds."""
+    seconds = count(step=3)
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(seconds)))
+    strict = settings(
+        max_examples=20,
+        stateful_step_count=10,
+        deadline=200,
+        suppress_health_check=[],
+        phases=[Phase.generate],
+        database=None,
+    )
+    with pytest.raises((FailedHealthCheck, DeadlineExceeded)):
+        run_state_machine_as_test(LRUPolicyMachine, settings=strict)
+    machine_test(LRUPolicyMachine, settings=strict)()
 
 
 class OpensAtOnce(Driver[CachePolicy]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from hypothesis import Phase
+from hypothesis import HealthCheck, Phase
 from hypothesis import settings as Settings  # noqa: N812 - a class with a small name
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
@@ -30,10 +30,11 @@ def machine_test(
     """A test that runs a machine, to be assigned to a name that begins with `test_`.
 
     `only` and `without` choose rules by globs over their names; those that begin a run are always
-    there. `settings` are by default those of the active profile of Hypothesis. The first failure
-    ends it. That of a policy is shown by the shortest program found for its host, and by nothing
-    else; only what no such program shows is made short by Hypothesis. Raises ValueError for a glob
-    that names no rule: what is tried would not be what was meant.
+    there. `settings` are by default those of the active profile of Hypothesis; whatever they say,
+    nothing fails for being slow. The first failure ends it. That of a policy is shown by the
+    shortest program found for its host, and by nothing else; only what no such program shows is
+    made short by Hypothesis. Raises ValueError for a glob that names no rule: what is tried would
+    not be what was meant.
     """
     names = rule_names(machine)
     for glob in (*only, *without):
@@ -68,7 +69,15 @@ def _failure(machine: type[RuleBasedStateMachine], settings: Settings | None) ->
         phases = [phase for phase in usual.phases if phase not in left_out]
         try:
             run_state_machine_as_test(
-                machine, settings=Settings(usual, phases=phases, report_multiple_bugs=False)
+                machine,
+                settings=Settings(
+                    usual,
+                    phases=phases,
+                    report_multiple_bugs=False,
+                    # How fast this machine is today says nothing about what is tried.
+                    deadline=None,
+                    suppress_health_check=[*usual.suppress_health_check, HealthCheck.too_slow],
+                ),
             )
         except Exception as error:
             failure = error
