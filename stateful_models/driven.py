@@ -22,6 +22,7 @@ from kvoffload import (
     RequestOffloadingContext,
 )
 from kvoffload.cpu.load_store import CPULoadStoreSpec
+from kvoffload.cpu.policy_guard import PolicyGuard
 from kvoffload.judge.front import Front
 from kvoffload.policies.hooks import PolicyHooks
 from kvoffload.requests import PerRequest
@@ -253,7 +254,7 @@ class DrivenManager(CPUOffloadingManager):
         own = {"__init__": _building(driver), "may_refuse": may_refuse}
         policy_cls = type(name, (DrivenPolicy,), own)
         if driver.capabilities.may_evict_more is not None:
-            self.guard_cls = GenerousGuard
+            self.guard_cls: type[PolicyGuard] = GenerousGuard
         super().__init__(capacity, policy_cls, enable_events=True)
 
     @property

@@ -136,8 +136,8 @@ class Churn(Generic[P]):
         endings: Sequence[Mapping[str, object]] = ({},),
         events_tell: bool = True,
     ) -> None:
-        self.passed = Passed(trial.driver.types)
-        self.reach = Reach()
+        self.passed: Passed = Passed(trial.driver.types)
+        self.reach: Reach = Reach()
         # New values come with every second request, and keys with each.
         self.times: int = 1 if fresh is None else 2
         self._trial = trial
