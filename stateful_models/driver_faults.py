@@ -29,9 +29,7 @@ def innermost_code(error: BaseException) -> CodeType | None:
 def is_of_the_driver(driver: AnyDriver, error: BaseException) -> bool:
     """Whether it came up in a method that the driver's own class defines."""
     code = innermost_code(error)
-    return code is not None and any(
-        getattr(method, "__code__", None) is code for _, method in authored(driver)
-    )
+    return code is not None and _is_authored(driver, code)
 
 
 def spare_the_policy(driver: AnyDriver, error: BaseException) -> None:
@@ -45,8 +43,7 @@ def answerable(driver: AnyDriver, hook: Callable[Q, R]) -> Callable[Q, R]:
 
     One that its author did not write is given back as it is, and costs nothing more.
     """
-    code: object = getattr(hook, "__code__", None)
-    if not any(getattr(method, "__code__", None) is code for _, method in authored(driver)):
+    if not _is_authored(driver, getattr(hook, "__code__", None)):
         return hook
 
     def call(*args: Q.args, **kwargs: Q.kwargs) -> R:
@@ -57,3 +54,7 @@ def answerable(driver: AnyDriver, hook: Callable[Q, R]) -> Callable[Q, R]:
             raise
 
     return call
+
+
+def _is_authored(driver: AnyDriver, code: object) -> bool:
+    return any(getattr(method, "__code__", None) is code for _, method in authored(driver))

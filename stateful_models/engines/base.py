@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -110,6 +110,7 @@ class Run(Protocol):
 DriverT = TypeVar("DriverT")
 MakeT = TypeVar("MakeT")
 RunT = TypeVar("RunT", bound=Run)
+EngineT = TypeVar("EngineT", bound="AnyEngine")
 
 
 @define
@@ -180,11 +181,16 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
         self._ended_early(engine, played / of, hung=True)
         self.note(f"{engine.name}: ended after {played} of {of} programs, for calls did not return")
 
-    def given_up(self, engines: Iterable[AnyEngine]) -> None:
-        """These engines are not begun any more, for calls did not return."""
-        for engine in engines:
-            self._ended_early(engine, 0.0, hung=True)
-        self.note(GAVE_UP)
+    def due(self, engines: Iterable[EngineT], wants: Callable[[str], bool]) -> Iterator[EngineT]:
+        """Those that judge a wanted clause, in order, until calls did not return too often."""
+        asked = [one for one in engines if any(map(wants, one.judged(self.by_invariants)))]
+        for number, engine in enumerate(asked):
+            if self.gave_up:
+                for left in asked[number:]:
+                    self._ended_early(left, 0.0, hung=True)
+                self.note(GAVE_UP)
+                return
+            yield engine
 
     def _ended_early(self, engine: AnyEngine, share: float, *, hung: bool) -> None:
         self.cuts[engine.name] = Cut(share, engine.judged(self.by_invariants), hung)

@@ -57,13 +57,7 @@ def try_manager(
         # All others are listed by the engines.
         by_invariants={clause for one in own for clause in one.clauses},
     )
-    asked = [
-        engine for engine in engines if any(map(request.wants, engine.judged(trial.by_invariants)))
-    ]
-    for number, engine in enumerate(asked):
-        if trial.gave_up:
-            trial.given_up(asked[number:])
-            break
+    for engine in trial.due(engines, request.wants):
         engine.run(trial)
 
     def show(breach: Breach) -> Shown:

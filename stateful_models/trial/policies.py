@@ -51,13 +51,7 @@ def try_policy(
         own=[one.name for one in own],
         by_invariants={clause for one in make_invariants(1) for clause in one.clauses},
     )
-    asked = [
-        engine for engine in engines if any(map(request.wants, engine.judged(trial.by_invariants)))
-    ]
-    for number, engine in enumerate(asked):
-        if trial.gave_up:
-            trial.given_up(asked[number:])
-            break
+    for engine in trial.due(engines, request.wants):
         engine.run(trial)
 
     def not_applicable(scope: Scope) -> str:
