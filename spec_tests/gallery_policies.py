@@ -18,6 +18,7 @@ from kvoffload import CachePolicy
 from stateful_models.contract import CLAUSES, Kind, Profile
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import Demand, PolicyTrial
+from stateful_models.engines.random import RandomPrograms
 from stateful_models.engines.runs import Surroundings
 from stateful_models.engines.suites import policy_engines
 from stateful_models.invariants import Invariant, PolicyBooks, policy_invariants
@@ -72,12 +73,12 @@ def _broken(clock: VirtualClock, alarm: Alarm, shard: int, shards: int) -> Itera
         if (exhibit.clause, part.kind) == OF_PROCESSES:
             continue
         wanted = (exhibit.clause, part.kind)
-        trial = _try(GalleryDriver(policy_cls), clock, alarm, FOR_THE_BROKEN, wanted)
+        trial, skipped = _try(GalleryDriver(policy_cls), clock, alarm, FOR_THE_BROKEN, wanted)
         breach = trial.breaches.get(wanted)
         yield Tried(
             policy_cls.__name__,
             breach is not None,
-            trial.programs if breach is None else breach.programs,
+            skipped + (trial.programs if breach is None else breach.programs),
             _told(trial),
         )
 
@@ -86,7 +87,7 @@ def _legal(clock: VirtualClock, alarm: Alarm, shard: int, shards: int) -> Iterat
     from stateful_models.gallery.policies import LEGAL_POLICIES, GalleryDriver
 
     for name, legal in list(LEGAL_POLICIES.items())[shard::shards]:
-        trial = _try(GalleryDriver(legal.factory), clock, alarm, FOR_THE_LEGAL, None)
+        trial, _ = _try(GalleryDriver(legal.factory), clock, alarm, FOR_THE_LEGAL, None)
         convicting = [
             demand
             for demand in trial.breaches
@@ -105,7 +106,8 @@ def _try(
     alarm: Alarm,
     level: Level,
     wanted: Demand | None,
-) -> PolicyTrial[CachePolicy]:
+) -> tuple[PolicyTrial[CachePolicy], int]:
+    """The trial, and how many programs a whole one would have played before it had to."""
     names = HintNames()
     sample = driver.build(4)
     spans = draws_around(durations_used(driver.target, sample, slept=clock.slept))
@@ -137,15 +139,25 @@ def _try(
         return OutsideState(driver.target, type(sample))
 
     by_invariants = {clause for one in make_invariants(1) for clause in one.clauses}
+    engines = policy_engines(spans, names, lambda: look().changed_since)
+    if wanted is not None:
+        # As where one clause is asked for: what judges only others would find only others.
+        engines = [one for one in engines if wanted[0] in one.judged(by_invariants)]
+        if wanted[0] == "POL-6":
+            # Laws go first: they soon see that it is as if something had been, or had not been,
+            # where random programs are all played in vain.
+            engines.sort(key=lambda one: not (one.compares and wanted[0] in one.clauses))
+    left = engines[:]
     try:
-        for engine in policy_engines(spans, names, lambda: look().changed_since):
-            # As where one clause is asked for: what judges only others would find only others.
-            if wanted is None or wanted[0] in engine.judged(by_invariants):
-                engine.run(trial)
-                proceed(engine.name, 1.0)
+        for engine in engines:
+            left.remove(engine)
+            engine.run(trial)
+            proceed(engine.name, 1.0)
     except _EnoughError:
         pass
-    return trial
+    # What a whole trial plays first counts all the same.
+    skipped = level.programs if any(isinstance(one, RandomPrograms) for one in left) else 0
+    return trial, skipped
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ target is.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stdout
@@ -39,6 +38,7 @@ from stateful_models.operations import (
 from stateful_models.own_invariants import OwnInvariant, clauses_of_own
 from stateful_models.signatures import why_not_built
 from stateful_models.steps import Step
+from stateful_models.trial.channel import ChildChannel
 from stateful_models.trial.clock import (
     VirtualClock,
     draws_around,
@@ -62,7 +62,6 @@ from stateful_models.trial.named import (
     find_manager_driver,
 )
 from stateful_models.trial.policies import try_policy
-from stateful_models.trial.process import ChildChannel
 from stateful_models.trial.reports import Observed, OwnPromise
 from stateful_models.trial.request import (
     Answer,
@@ -118,9 +117,9 @@ class _Marking:
         self._mark(mark)
 
 
-def main() -> None:
+def main(channel: ChildChannel) -> None:
     """Do what the parent asked, and answer."""
-    with ChildChannel.from_environment() as channel:
+    with channel:
         request = decode_request(channel.request())
         last = 0.0
 
@@ -137,8 +136,6 @@ def main() -> None:
         do = _Marking(channel.mark)
 
         begun = real_monotonic()
-        # What is imported stays, and need not be looked at whenever garbage is collected.
-        gc.freeze()
         clock = VirtualClock()
         clock.install()
         # What the target prints is nobody's result.
@@ -394,7 +391,3 @@ class _Counted(Generic[BooksT]):
         except TypeError:
             self.promise.judged += 1
         return invariant
-
-
-if __name__ == "__main__":
-    main()

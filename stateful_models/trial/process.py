@@ -1,25 +1,21 @@
 """A process of its own for each target: whatever it does to itself is told, and touches no other.
 
-The parent starts a module with a request on its standard input and is sent messages, each a line
-of bytes, on a pipe that the two have to themselves; what the target prints is kept apart. A
-child that does not end in time is killed with all that it has started. For POSIX systems: on
-others no descriptors can be handed on.
+The parent has a child forked, hands it a request and is sent messages, each a line of bytes, on a
+pipe that the two have to themselves; what the target prints is kept apart. A child that does not
+end in time is killed with all that it has started. For POSIX systems: on others there is no fork.
 """
 
 from __future__ import annotations
 
-import ctypes
-import faulthandler
 import os
 import secrets
 import selectors
 import signal
-import subprocess
 import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack
 from enum import Enum
 from math import inf
 from pathlib import Path
@@ -29,32 +25,25 @@ from typing import Final, Self
 
 from attrs import field, frozen
 
-from kvoffload.errors import InvalidValueError, KVOffloadError
+from kvoffload.errors import InvalidValueError
+from stateful_models.trial.channel import DONE, MESSAGE
+from stateful_models.trial.fork_server import Descriptors, Order
 from stateful_models.trial.hang import LOAD
 from stateful_models.trial.mark import Mark
+from stateful_models.trial.servers import SERVERS, ForkServer, ServerEndedError
 
-__all__ = ["ChildChannel", "ChildEnd", "Ending", "NotAChildError", "run_child"]
+__all__ = ["ChildEnd", "Ending", "run_child"]
 
 KEPT_OUTPUT: Final = 64 * 1024
 """Bytes of standard output, and of standard error, that are kept: the last ones."""
 GRACE_S: Final = 1.0
 """How long a child may take to end when it has said that it is done."""
 
-_PR_SET_PDEATHSIG: Final = 1
-_VARIABLE = "KVOFFLOAD_TRIAL_CHANNEL"
-_MESSAGE, _DONE = b":", b"."
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _READ = 65_536
 _POLL_S = 0.05
 _LAST_WORDS_S = 0.25
 _LEFTOVERS_S = 1.0
-
-
-class NotAChildError(KVOffloadError):
-    """A module that serves as the child of a trial was started by something else."""
-
-    def __init__(self) -> None:
-        super().__init__("this module is run by a trial, in a process of its own, and not by hand")
 
 
 class Ending(Enum):
@@ -109,9 +98,10 @@ def run_child(
     poll: Callable[[], object] = lambda: None,
     patience: Callable[[bytes], float] = lambda mark: inf,
 ) -> ChildEnd:
-    """Run `python -m module` in a process of its own and tell how it ended.
+    """Run `module.main(channel)` in a process of its own and tell how it ended.
 
-    The child has this environment with `env` laid over it, this `sys.path`, and its hash seed.
+    The module is imported, with what it imports, once for many children: in a process that has
+    this environment with `env` laid over it, this `sys.path`, and the hash seed.
     `on_message` is called here with each message as it arrives. No more than `timeout_s` seconds
     after the start the process group is killed, or once a mark has stood while the process worked
     for more than the seconds of `patience` with it, or for `LOAD` times as many seconds in all.
@@ -127,29 +117,22 @@ def run_child(
         raise InvalidValueError("timeout_s", timeout_s, "positive")
     deadline = monotonic() + timeout_s
     frames = _Frames(secrets.token_hex(16).encode(), on_message)
-    read_end, write_end = os.pipe()
-    try:
-        with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as page:
-            mark = Mark.made_in(page.fileno())
-            stdin.write(frames.nonce + b"\n" + request)
-            stdin.seek(0)
-            process = subprocess.Popen(
-                [sys.executable, *_interpreter_options(), "-m", module],
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=_environment(env, hash_seed, write_end, page.fileno()),
-                pass_fds=(write_end, page.fileno()),
-                start_new_session=True,
-            )
-    except BaseException:
-        os.close(read_end)
-        raise
-    finally:
-        os.close(write_end)
-    with _Child(process, read_end, frames, mark) as child:
-        in_time = child.listen_until(deadline, poll, patience)
-        return child.end(in_time)
+    with SERVERS.lent(module, _environment(env, hash_seed)) as server:
+        while not server.is_ready(within_s=_POLL_S):
+            poll()
+            if server.has_ended() is not None:
+                return _ended(server)
+            if monotonic() >= deadline:
+                printed = server.printed()
+                server.close()
+                return ChildEnd(Ending.DID_NOT_RETURN, None, None, None, "", printed)
+        try:
+            child = _Child(server, frames, request)
+        except ServerEndedError:
+            return _ended(server)
+        with child:
+            in_time = child.listen_until(deadline, poll, patience)
+            return child.end(in_time)
 
 
 class _Frames:
@@ -173,9 +156,9 @@ class _Frames:
             _, found, frame = line.rpartition(self.nonce)
             if not found:
                 continue
-            if frame[:1] == _DONE:
+            if frame[:1] == DONE:
                 self.done = True
-            elif frame[:1] == _MESSAGE:
+            elif frame[:1] == MESSAGE:
                 self.last = frame[1:]
                 self._on_message(self.last)
 
@@ -200,21 +183,36 @@ class _Tail:
 class _Child:
     """A running child and its three streams; leaving the block leaves nothing running."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], messages: int, frames: _Frames, mark: Mark
-    ) -> None:
-        self._process = process
+    def __init__(self, server: ForkServer, frames: _Frames, request: bytes) -> None:
+        """Raises ServerEndedError if the server has ended."""
         self._frames = frames
-        self._mark = mark
         self._stdout, self._stderr = _Tail(), _Tail()
-        self._messages = messages
         self._selector = selectors.DefaultSelector()
-        self._feeds: dict[int, Callable[[bytes], None]] = {messages: frames.feed}
-        for stream, tail in ((process.stdout, self._stdout), (process.stderr, self._stderr)):
-            if stream is not None:
-                self._feeds[stream.fileno()] = tail.feed
-        for descriptor in self._feeds:
-            self._selector.register(descriptor, selectors.EVENT_READ)
+        self._feeds: dict[int, Callable[[bytes], None]] = {}
+        with ExitStack() as ours, ExitStack() as theirs:
+            ours.enter_context(self._selector)
+
+            def pipe(feed: Callable[[bytes], None]) -> int:
+                read, write = os.pipe()
+                ours.callback(os.close, read)
+                theirs.callback(os.close, write)
+                self._feeds[read] = feed
+                self._selector.register(read, selectors.EVENT_READ)
+                return write
+
+            directory = os.open(os.curdir, os.O_RDONLY)
+            theirs.callback(os.close, directory)
+            page = theirs.enter_context(tempfile.TemporaryFile()).fileno()
+            self._mark = Mark.made_in(page)
+            descriptors = Descriptors(
+                directory,
+                stdout=pipe(self._stdout.feed),
+                stderr=pipe(self._stderr.feed),
+                messages=pipe(frames.feed),
+                page=page,
+            )
+            self._process = server.fork(Order(frames.nonce, request), descriptors)
+            self._open = ours.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -225,11 +223,9 @@ class _Child:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._kill()
-        self._selector.close()
-        os.close(self._messages)
-        # Closes the other two and waits for the process.
-        self._process.__exit__(kind, error, traceback)
+        self._process.kill()
+        self._process.wait(_LEFTOVERS_S)
+        self._open.close()
 
     def listen_until(
         self,
@@ -261,11 +257,11 @@ class _Child:
         """Kill what is left and tell what became of the process."""
         if not in_time:
             # Its answer is where it is: a traceback of each thread, on standard error.
-            self._process.send_signal(signal.SIGUSR1)
+            self._process.signal(signal.SIGUSR1)
             self._listen_for(_LAST_WORDS_S, patience_s=_LAST_WORDS_S)
         ended_itself = self._process.poll()
-        self._kill()
-        self._process.wait()
+        self._process.kill()
+        self._process.wait(_LEFTOVERS_S)
         self._listen_for(_LEFTOVERS_S, patience_s=0)
         if self._frames.done:
             kind = Ending.WELL
@@ -297,8 +293,7 @@ class _Child:
     def _listen(self, seconds: float) -> bool:
         """Pass on what comes within the time; whether anything did."""
         if not self._selector.get_map():
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
+            self._process.wait(seconds)
             return False
         ready = self._selector.select(seconds)
         for key, _ in ready:
@@ -315,113 +310,32 @@ class _Child:
         while self._selector.get_map() and monotonic() < until and self._listen(patience_s):
             pass
 
-    def _kill(self) -> None:
-        # The process leads its group; it may be gone and others of the group may not.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+
+def _ended(server: ForkServer) -> ChildEnd:
+    """What became of a child whose server has ended before there was one."""
+    status = server.has_ended() or 0
+    return ChildEnd(
+        Ending.KILLED if status < 0 else Ending.EXITED,
+        status=None if status < 0 else status,
+        signal=-status if status < 0 else None,
+        last_message=None,
+        stdout="",
+        stderr=server.printed()[-KEPT_OUTPUT:],
+    )
 
 
-class ChildChannel:
-    """The child's side: what was asked, and a way to answer that no print gets into.
-
-    Made before the target is imported, which then finds nothing of it: standard input is empty
-    and the environment as the target's user has it. As a context manager it tells the parent
-    that all is done, unless the block was left by an exception. Only the process that made it
-    can answer: one that the target forked ends where it would.
-    """
-
-    def __init__(self, descriptor: int, mark: Mark, nonce: bytes, request: bytes) -> None:
-        self._descriptor = descriptor
-        self._mark = mark
-        self._nonce = nonce
-        self._request = request
-        self._process = os.getpid()
-
-    @classmethod
-    def from_environment(cls) -> Self:
-        """The channel to the parent that started this process with `run_child`.
-
-        Raises NotAChildError when nobody did.
-        """
-        descriptors = os.environ.pop(_VARIABLE, None)
-        if descriptors is None:
-            raise NotAChildError
-        descriptor, page = map(int, descriptors.split())
-        _end_with_the_parent()
-        nonce, _, request = sys.stdin.buffer.read().partition(b"\n")
-        with open(os.devnull, "rb") as nothing:
-            os.dup2(nothing.fileno(), sys.stdin.fileno())
-        os.set_inheritable(descriptor, False)
-        mark = Mark(page)
-        os.close(page)
-        faulthandler.register(signal.SIGUSR1, all_threads=True)
-        return cls(descriptor, mark, nonce, request)
-
-    def request(self) -> bytes:
-        """What the parent asked."""
-        return self._request
-
-    def mark(self, text: bytes) -> None:
-        """Mark what is being done, for the parent to read should this process not get over it."""
-        self._mark.set(text)
-
-    def send(self, message: bytes) -> None:
-        """Send a message: one line. Raises InvalidValueError when it is more."""
-        if b"\n" in message:
-            raise InvalidValueError("message", message, "one line, without an end of line in it")
-        self._write(_MESSAGE + message)
-
-    def finish(self) -> None:
-        """Tell that all is done: however the process ends now, the trial is over."""
-        self._write(_DONE)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.finish()
-
-    def _write(self, frame: bytes) -> None:
-        if os.getpid() != self._process:
-            os._exit(os.EX_OK)
-        left = memoryview(b"".join((self._nonce, frame, b"\n")))
-        while left:
-            left = left[os.write(self._descriptor, left) :]
-
-
-def _end_with_the_parent() -> None:
-    """Let the system kill this process when its parent is gone, where it can: Linux."""
-    if sys.platform != "linux":
-        return
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # It may have gone meanwhile, and then nobody tells.
-    if os.getppid() != parent:
-        os._exit(os.EX_OK)
-
-
-def _interpreter_options() -> list[str]:
-    # The path is the parent's, with no directory put before it; output is not held back, lest a
-    # process that ends abruptly take it along; a crash tells where.
-    return ["-P", "-u", "-X", "faulthandler", *["-O"] * sys.flags.optimize]
-
-
-def _environment(env: Mapping[str, str], hash_seed: int, *descriptors: int) -> dict[str, str]:
+def _environment(env: Mapping[str, str], hash_seed: int) -> dict[str, str]:
     path = [os.path.abspath(place) for place in sys.path]
     asked = env.get("PYTHONPATH")
-    return {
+    environment = {
         **os.environ,
         **env,
         "PYTHONPATH": os.pathsep.join(path if asked is None else [asked, *path]),
         "PYTHONHASHSEED": str(hash_seed),
-        _VARIABLE: " ".join(map(str, descriptors)),
     }
+    # Another one for each test, so that none could use the server of another.
+    environment.pop("PYTEST_CURRENT_TEST", None)
+    return environment
 
 
 def _signal_name(number: int | None) -> str:

@@ -20,8 +20,8 @@ from attrs import evolve
 
 from kvoffload.vllm.versions import VERSIONS
 from stateful_models.loading import describe
+from stateful_models.trial.channel import ChildChannel
 from stateful_models.trial.portability import INSTALLED, Obstacle, Portability
-from stateful_models.trial.process import ChildChannel
 from stateful_models.trial.request import Request, decode_request
 from stateful_models.vllm.probe import probe
 
@@ -31,9 +31,9 @@ PATIENCE_S: Final = 90.0
 _READ: Final = 65_536
 
 
-def main() -> None:
+def main(channel: ChildChannel) -> None:
     """Send a row for each version, as they come."""
-    with ChildChannel.from_environment() as channel:
+    with channel:
         request = decode_request(channel.request())
         with redirect_stdout(sys.stderr):
             for row in survey(request):
@@ -119,7 +119,3 @@ def _row(request: Request) -> Portability:
     except BaseException as error:
         what = Obstacle(kind="import", what=f"looking at it raised {describe(error)}")
         return Portability(version=request.vllm or "", obstacles=(what,))
-
-
-if __name__ == "__main__":
-    main()
