@@ -59,8 +59,9 @@ def pyright(session: nox.Session, *arguments: str) -> None:
 def test(session: nox.Session, *options: str) -> None:
     """Run pytest on the checkout, which is also what is installed (editable)."""
     install(session, *EDITABLE, *tools("build", "hatchling", "mutmut", "mypy", "pytest-xdist"))
-    # As many at once as there are cores.
-    session.run("python", "-m", "pytest", "-n", "auto", *options, *session.posargs)
+    # As many at once as there are cores, and none waits at the end for what another has left.
+    parallel = ("-n", "auto", "--dist", "worksteal")
+    session.run("python", "-m", "pytest", *parallel, *options, *session.posargs)
 
 
 @nox.session

@@ -7,9 +7,9 @@ from spec_tests.profiles import times
 from stateful_models.capabilities import BUILT_IN
 from stateful_models.machines.modelled import MODELLED_MACHINES, ModelledMachine
 
-TIMES = 5
+TIMES = 3
 # Rarer yet is a main queue that runs over.
-TIMES_OF = {"s3fifo": 9, "s3fifo-tail": 9}
+TIMES_OF = {"s3fifo": 6, "s3fifo-tail": 6}
 
 
 @pytest.mark.parametrize("machine", MODELLED_MACHINES, ids=lambda machine: machine.policy)

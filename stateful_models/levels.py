@@ -34,11 +34,11 @@ class Level:
 
 SMOKE: Final = Level(
     name="smoke",
-    programs=100,
+    programs=50,
     length=25,
     depth=2,
     laws=10,
-    churn=600,
+    churn=400,
     cost_capacity=32,
     shrinking=150,
     patience_s=6.0,
@@ -51,16 +51,16 @@ QUICK: Final = Level(
     depth=3,
     laws=40,
     churn=3_000,
-    cost_capacity=256,
+    cost_capacity=128,
     shrinking=300,
     patience_s=9.0,
 )
 CI: Final = Level(
     name="ci",
-    programs=4_000,
+    programs=3_200,
     length=60,
     depth=5,
-    laws=300,
+    laws=400,
     churn=20_000,
     cost_capacity=2_048,
     shrinking=1_000,

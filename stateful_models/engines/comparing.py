@@ -142,7 +142,7 @@ class Law(Engine):
         return None
 
     def programs(self, trial: PolicyTrial[P]) -> list[Program]:
-        """Programs to be compared, `level.laws` in number or twice as many."""
+        """Programs to be compared, `level.laws` in number."""
         return drawn_programs(trial, trial.level.laws, self.name, durations=self.durations)
 
     @abstractmethod

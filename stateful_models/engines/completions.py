@@ -79,12 +79,12 @@ class Reinsertion(ClaimedLaw):
         programs: list[Program] = []
         for number, program in enumerate(drawn):
             told = tuple(_told_of(program, program.operations))
-            programs.append(program.with_operations(told))
-            if hints:
+            if hints and number % 2:
                 chosen = Random(f"{trial.seed} {self.name} {number}").choice(hints)
                 # What lasts of them shows best where nobody else has any.
-                rest = told if number % 4 > 1 else _without_hints(told)
-                programs.append(program.with_operations((op.NewRequest(FAILING, chosen), *rest)))
+                rest = told if number % 8 > 3 else _without_hints(told)
+                told = (op.NewRequest(FAILING, chosen), *rest)
+            programs.append(program.with_operations(told))
         return programs
 
     @override
