@@ -24,6 +24,7 @@ from kvoffload.wording import counted, percent
 from stateful_models.loading import in_one_line
 from stateful_models.trial.arguments import argument_words
 from stateful_models.trial.request import Request
+from stateful_models.trial.scope import CLAIMS
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
 
 LINE_SECONDS = 10.0
@@ -295,10 +296,12 @@ def _show_broken(console: Console, report: Report, clause: ClauseVerdict) -> Non
     def say(text: str, style: str = "") -> None:
         tell(console, text, style)
 
+    # What is no clause has a name of words, which no verb may run into.
+    broken = f'its claim "{clause.id}"' if clause.id in CLAIMS else clause.id
     if clause.convicts:
-        say(f"{target} breaks {clause.id}", "bold red")
+        say(f"{target} breaks {broken}", "bold red")
     elif clause.known:
-        say(f"{target} breaks {clause.id}, as is known", "yellow")
+        say(f"{target} breaks {broken}, as is known", "yellow")
     else:
         say(f"{target}: {clause.id} is reported, and does not convict", "yellow")
     say(f"  promised: {clause.sentence} (class {clause.kind}, source {clause.source})")

@@ -42,7 +42,7 @@ def export_tests(reports: Iterable[Report]) -> str:
     for _, group in groupby(tried, key=_but_for_arguments):
         file.add(list(group))
     beside = {module for report in tried for module in _modules_beside(report)}
-    pytest_line = ["import pytest"] if any("@pytest." in test for test in file.tests) else []
+    pytest_line = ["import pytest"] if any("pytest." in test for test in file.tests) else []
     blocks = [
         _DOCSTRING.splitlines(),
         [*pytest_line, *file.imports(lambda module: module not in beside)],
@@ -231,7 +231,8 @@ def _trial(name: str, report: Report, *, given: bool) -> Iterator[str]:
     yield '    """What a trial finds against a clause fails; all clauses are one trial."""'
     yield from laid_out(f"verdict = verdict_on({', '.join(listed)})", 4)
     yield '    told = "\\n".join([verdict.sentence, verdict.seen, *verdict.program])'
-    yield "    assert verdict.follows or not verdict.convicts, told"
+    yield "    if verdict.convicts and not verdict.follows:"
+    yield "        pytest.fail(told, pytrace=False)"
 
 
 def _asks(trial: str, clause: str, *, given: bool) -> str:
