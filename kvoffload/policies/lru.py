@@ -153,7 +153,7 @@ class LRUCachePolicy(CachePolicy):
     @override
     def mark_all_evictable(self, keys: Sequence[OffloadKey]) -> None:
         if self._order.parking:
-            super().mark_all_evictable(keys)
+            self._order.parking.release_all(self._resident(keys))
 
     @override
     def mark_evictable(self, key: OffloadKey) -> None:

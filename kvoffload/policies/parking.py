@@ -11,7 +11,7 @@ pins are released never decides who goes (POL-9).
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Set
+from collections.abc import Collection, Iterator, Set
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeAlias
@@ -109,6 +109,12 @@ class Parking(Generic[N]):
         place = self._places.get(node)
         if place is not None and place not in self._returned_nodes:
             self._file(node, place)
+
+    def release_all(self, nodes: Collection[N]) -> None:
+        """`release` for each, of which mostly none is parked, though others may be for long."""
+        if not self._places.keys().isdisjoint(nodes):
+            for node in nodes:
+                self.release(node)
 
     def remove(self, node: N) -> None:
         """The node is parked no more, if it was."""

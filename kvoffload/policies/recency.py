@@ -134,19 +134,19 @@ class RecencyList:
         node = head.newer
         runs = self._passed_runs
         moment = self._moment
-        if not runs:
-            # The usual case: the oldest are idle, and no run begins among them.
-            from_parking = len(taken)
-            for _ in range(n - from_parking):
-                if node.chunk.ref_cnt != 0 or node.key in protected:
-                    break
-                taken.append(node)
-                node.older = NOWHERE
-                node = node.newer
-            if len(taken) < n:
-                # Their places matter only to a sweep that may come to the end of the list.
-                for idle in taken[from_parking:]:
-                    moment += 1
+        # Mostly all of the oldest are idle.
+        from_parking = len(taken)
+        for _ in range(n - from_parking):
+            if node.chunk.ref_cnt or node.key in protected:
+                break
+            taken.append(node)
+            node.older = NOWHERE
+            node = node.newer
+        if len(taken) < n:
+            # Their places matter only to a sweep that may come to the end of the list.
+            for idle in taken[from_parking:]:
+                moment += 1
+                if idle.number not in runs:
                     idle.end = moment
         missing = n - len(taken)
         while missing > 0 and node is not head:
