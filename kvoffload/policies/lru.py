@@ -87,7 +87,9 @@ class LRUCachePolicy(CachePolicy):
 
     @override
     def touch(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
-        self._order.renew(self._resident(reversed(list(keys))))
+        nodes = self._resident(keys)
+        nodes.reverse()
+        self._order.renew(nodes)
 
     @override
     def on_store_miss(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
@@ -132,8 +134,9 @@ class LRUCachePolicy(CachePolicy):
         reused_keys: Set[OffloadKey],
         req_context: ReqContext,
     ) -> None:
-        keys = order_request_keys(key_groups, req_context)
-        self._order.renew(self._mostly_resident(keys[::-1]))
+        nodes = self._mostly_resident(order_request_keys(key_groups, req_context))
+        nodes.reverse()
+        self._order.renew(nodes)
 
     @override
     def evict(
