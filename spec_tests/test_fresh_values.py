@@ -293,7 +293,7 @@ def test_events_that_name_no_session_still_come() -> None:
 
 
 def test_a_bound_that_is_not_come_to_where_sessions_stay_open_is_not_known_to_hold() -> None:
-    trial = grown(FarBoundedEnds, Wide)
+    trial = grown(FarBoundedEnds, Wide, 2_000)
     assert (trial.breaches, "POL-4" in trial.tried) == ({}, False)
     assert "if `max_sessions` of 100,000 is a bound, it was not come to" in trial.notes[-1]
 

@@ -24,7 +24,6 @@ from kvoffload.wording import counted, percent
 from stateful_models.loading import in_one_line
 from stateful_models.trial.arguments import argument_words
 from stateful_models.trial.request import Request
-from stateful_models.trial.scope import CLAIMS
 from stateful_models.trial.verdicts import ClauseVerdict, Outcome, Report, Verdict
 
 LINE_SECONDS = 10.0
@@ -291,6 +290,9 @@ def _by_reason(clauses: Iterable[ClauseVerdict]) -> tuple[str, ...]:
 
 
 def _show_broken(console: Console, report: Report, clause: ClauseVerdict) -> None:
+    # Not above: what shows no verdict of a trial needs nothing of Hypothesis.
+    from stateful_models.trial.scope import CLAIMS
+
     target = _called(report)
 
     def say(text: str, style: str = "") -> None:

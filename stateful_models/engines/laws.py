@@ -6,7 +6,7 @@ No oracle is needed to hold a policy to a law, so these hold for any policy, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import ClassVar, TypeVar
 
@@ -28,7 +28,7 @@ from stateful_models.engines.comparing import (
 )
 from stateful_models.engines.drawing import Scheduler
 from stateful_models.engines.runs import ComparedRun, PolicyRun, Surroundings, place_of
-from stateful_models.engines.samples import BareDriver, drawn_programs, for_requests
+from stateful_models.engines.samples import BareDriver, drawn_programs, for_requests, requests_of
 from stateful_models.programs import HostOperation, Program
 
 P = TypeVar("P", bound=CachePolicy)
@@ -176,11 +176,15 @@ class ClearedIsNew(Law):
     def programs(self, trial: PolicyTrial[P]) -> list[Program]:
         drawn = drawn_programs(trial, trial.level.laws, self.name, durations=self.durations)
         chance = Random(f"{trial.seed} {self.name}")
-        # Few of them need what was learnt before, so that each is asked for twice.
+        # Few of them need what was learnt before. Of keys and hints most is learnt where the same
+        # come again, but not together, so that each is also joined with itself.
         return [
-            _joined(before, drawn[(number + later) % len(drawn)], chance)
+            _joined(before, after, chance)
             for number, before in enumerate(drawn)
-            for later in (1, 2)
+            for after in (
+                before.with_operations(tuple(_dealt_anew(before.operations, chance))),
+                *(drawn[(number + later) % len(drawn)] for later in (1, 2)),
+            )
         ]
 
     @override
@@ -188,7 +192,9 @@ class ClearedIsNew(Law):
         operations = program.operations
         start = 1 + max((n for n, one in enumerate(operations) if _is_reset(one)), default=-1)
         before, after = operations[: max(0, start - 1)], operations[start:]
-        if not before or not after:
+        # A new policy has seen nothing of a request that was there before the reset: neither its
+        # hints, where it was announced, nor what it has used.
+        if not before or not after or not requests_of(before).isdisjoint(requests_of(after)):
             return
         seconds = 1.0 + sum(one.seconds for one in before if isinstance(one, op.AdvanceClock))
         expected = self._new(trial, program.capacity, after, seconds, born=seconds)
@@ -233,6 +239,17 @@ def _set_clock(clock: Surroundings, seconds: float) -> None:
 
 def _is_reset(operation: HostOperation) -> bool:
     return isinstance(operation, op.Reset)
+
+
+def _dealt_anew(operations: Sequence[HostOperation], chance: Random) -> Iterator[HostOperation]:
+    """The operations, of whose requests none, some or all have hints: those of any of them."""
+    dealt = [one.hints for one in operations if isinstance(one, op.NewRequest)]
+    share = chance.choice((0.0, 0.5, 1.0))
+    for operation in operations:
+        if not isinstance(operation, op.NewRequest):
+            yield operation
+        elif chance.random() < share:
+            yield evolve(operation, hints=chance.choice(dealt))
 
 
 def _joined(before: Program, after: Program, chance: Random) -> Program:

@@ -6,9 +6,9 @@ choices there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from attrs import evolve
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -151,20 +151,26 @@ def drawn_programs(
     return programs
 
 
+_OfARequest: TypeAlias = (
+    op.NewRequest
+    | op.SetPositions
+    | op.Lookup
+    | op.PrepareLoad
+    | op.CompleteLoad
+    | op.Touch
+    | op.PrepareStore
+    | op.CompleteStore
+    | op.FinishRequest
+)
+
+
+def requests_of(operations: Iterable[HostOperation]) -> set[op.RequestId]:
+    """The requests that the operations are for."""
+    return {one.request for one in operations if isinstance(one, _OfARequest)}
+
+
 def for_requests(operation: HostOperation, prefix: str) -> HostOperation:
     """The operation for other requests: those whose ids begin with `prefix`."""
-    match operation:
-        case (
-            op.NewRequest()
-            | op.SetPositions()
-            | op.Lookup()
-            | op.PrepareLoad()
-            | op.CompleteLoad()
-            | op.Touch()
-            | op.PrepareStore()
-            | op.CompleteStore()
-            | op.FinishRequest()
-        ):
-            return evolve(operation, request=f"{prefix}{operation.request}")
-        case _:
-            return operation
+    if isinstance(operation, _OfARequest):
+        return evolve(operation, request=f"{prefix}{operation.request}")
+    return operation
