@@ -175,7 +175,7 @@ class HostileHints(Engine):
             first.message if raised else f"{first.message} ({first.clause}), after hostile hints",
             self.name,
             program,
-            expected="what hints a client sends makes no difference: with usual ones it goes well",
+            expected="that it goes as well as with usual hints, whatever a client sends",
             seen=first.message,
             runs=(
                 ComparedRun("with usual hints", harmless_run.played),
