@@ -68,7 +68,7 @@ def test_what_comes_before_a_reset_is_in_one_run_alone_and_numbers_agree() -> No
     program = Program(
         2,
         [
-            op.PrepareStore("r1", (A,)),
+            op.PrepareStore("r0", (A,)),
             op.Reset(),
             op.PrepareStore("r1", (B, C)),
             op.CompleteStore("r1", (B,)),
@@ -81,7 +81,7 @@ def test_what_comes_before_a_reset_is_in_one_run_alone_and_numbers_agree() -> No
     new, after = lines.index("     as a new policy:"), lines.index("     after a reset:")
     assert lines[new + 1].startswith("   3 prepare_store(r1, [b/0 c/0])")
     assert [line[:26] for line in lines[after + 1 : after + 4]] == [
-        ">  1 prepare_store(r1, [a/",
+        ">  1 prepare_store(r0, [a/",
         ">  2 reset_cache()        ",
         "   3 prepare_store(r1, [b/",
     ]
