@@ -25,7 +25,7 @@ from kvoffload.errors import KVOffloadError
 from stateful_models.trial.channel import ChildChannel, end_with_the_parent
 from stateful_models.trial.mark import Mark
 
-__all__ = ["NUMBER", "READY", "Descriptors", "NotAServerError", "Order"]
+__all__ = ["NUMBER", "READY", "Descriptors", "NotAServerError", "Order", "received"]
 
 READY: Final = b"!"
 NUMBER: Final = struct.Struct("!q")
@@ -115,15 +115,22 @@ def _begun(order: Order, descriptors: Descriptors) -> ChildChannel:
 def _received(control: socket.socket) -> tuple[Order, Descriptors]:
     """What is asked next; ends the process when nobody asks any more."""
     size, descriptors, _, _ = socket.recv_fds(control, NUMBER.size, len(Descriptors._fields))
-    if not size:
+    rest = received(control, NUMBER.size - len(size)) if size else None
+    order = None if rest is None else received(control, *NUMBER.unpack(size + rest))
+    if order is None:
         os._exit(os.EX_OK)
-    while len(size) < NUMBER.size:
-        size += control.recv(NUMBER.size - len(size))
-    order = bytearray()
-    (length,) = NUMBER.unpack(size)
-    while len(order) < length:
-        order += control.recv(length - len(order)) or os._exit(os.EX_OK)
     return Order(*pickle.loads(order)), Descriptors(*descriptors)
+
+
+def received(control: socket.socket, size: int) -> bytes | None:
+    """So many bytes, as they come; None if the other side has ended before."""
+    got = bytearray()
+    while len(got) < size:
+        part = control.recv(size - len(got))
+        if not part:
+            return None
+        got += part
+    return bytes(got)
 
 
 def _waited(pid: int, control: socket.socket, woken: int) -> int:

@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Final
 
 from kvoffload.errors import KVOffloadError
-from stateful_models.trial.fork_server import NUMBER, READY, Descriptors, Order
+from stateful_models.trial.fork_server import NUMBER, READY, Descriptors, Order, received
 
 __all__ = ["KEPT", "SERVERS", "Child", "ForkServer", "ServerEndedError", "ServerPool"]
 
@@ -211,8 +211,8 @@ def _readable(control: socket.socket, timeout_s: float | None) -> bool:
 def _number(control: socket.socket) -> int | None:
     """The next number that comes; None if none does, for the other side has ended."""
     with suppress(ConnectionError):
-        packed = control.recv(NUMBER.size, socket.MSG_WAITALL)
-        if len(packed) == NUMBER.size:
+        packed = received(control, NUMBER.size)
+        if packed is not None:
             (number,) = NUMBER.unpack(packed)
             return int(number)
     return None
