@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
 from typing_extensions import override
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
@@ -17,7 +15,9 @@ from spec_tests.tiny_policies import (
     Fifo,
     Lru,
     Mru,
+    OfSessions,
     SeededRandom,
+    SparesSessions,
     trial_of,
 )
 from stateful_models import operations as op
@@ -128,49 +128,12 @@ def test_a_removal_that_leaves_traces_is_found(target: type[Fifo]) -> None:
     assert failed
 
 
-class SparesSessions(Fifo):
-    """Spares chunks that a request of some session stored; what is removed is of none any more."""
-
-    def __init__(self, cache_capacity: int) -> None:
-        super().__init__(cache_capacity)
-        self.spared: set[OffloadKey] = set()
-
-    @override
-    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
-        super().insert(key, chunk, req_context)
-        hints = req_context.kv_transfer_params
-        if hints is not None and "session" in hints:
-            self.spared.add(key)
-
-    @override
-    def remove(self, key: OffloadKey) -> None:
-        super().remove(key)
-        self.spared.discard(key)
-
-    @override
-    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
-        chosen = sorted(idle, key=self.spared.__contains__)[:n]
-        self.spared.difference_update(chosen)
-        return chosen
-
-    @override
-    def clear(self) -> None:
-        super().clear()
-        self.spared.clear()
-
-
 class SparesTheRemoved(SparesSessions):
     """A key whose store failed is still of the session that stored it."""
 
     @override
     def remove(self, key: OffloadKey) -> None:
         Fifo.remove(self, key)
-
-
-class OfSessions(Driver[Fifo]):
-    @override
-    def contexts(self) -> SearchStrategy[Mapping[str, object] | None]:
-        return st.none() | st.just({"session": "s1"})
 
 
 def tried_with_sessions(target: type[Fifo]) -> PolicyTrial[Fifo]:

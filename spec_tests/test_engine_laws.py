@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from random import Random
 from typing import ClassVar
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.strategies import SearchStrategy
 from typing_extensions import override
 
-from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
+from kvoffload import CachePolicy, ChunkStatus, OffloadKey
 from kvoffload.policies.arc import ARCCachePolicy
 from kvoffload.policies.lru import LRUCachePolicy
 from spec_tests.law_trials import (
@@ -32,15 +30,17 @@ from spec_tests.tiny_policies import (
     Fifo,
     HandClock,
     Lru,
+    OfSessions,
     Reborn,
     SeededRandom,
+    SparesSessions,
     trial_of,
 )
 from stateful_models import operations as op
 from stateful_models.capabilities import Capabilities, stated_by
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
-from stateful_models.engines.base import Breach, PolicyTrial
+from stateful_models.engines.base import Breach
 from stateful_models.engines.claims import Renaming
 from stateful_models.engines.comparing import Choices, Law, first_difference
 from stateful_models.engines.completions import Reinsertion, ReleaseOrder
@@ -229,46 +229,8 @@ def test_a_reset_in_a_program_for_another_host_is_left_out() -> None:
     assert law.broken_by(trial, drawn) is None
 
 
-class Hinted(Driver[CachePolicy]):
-    """Half of the requests say that they matter."""
-
-    @override
-    def contexts(self) -> SearchStrategy[Mapping[str, object] | None]:
-        return st.none() | st.just({"matters": True})
-
-
-class KeepsWhatMatters(Fifo):
-    """What a request brought that matters goes last."""
-
-    def __init__(self, cache_capacity: int) -> None:
-        super().__init__(cache_capacity)
-        self.mattering: set[OffloadKey] = set()
-
-    @override
-    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
-        super().insert(key, chunk, req_context)
-        if req_context.kv_transfer_params:
-            self.mattering.add(key)
-
-    @override
-    def remove(self, key: OffloadKey) -> None:
-        super().remove(key)
-        self.mattering.discard(key)
-
-    @override
-    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
-        victims = sorted(idle, key=lambda key: key in self.mattering)[:n]
-        self.mattering.difference_update(victims)
-        return victims
-
-    @override
-    def clear(self) -> None:
-        super().clear()
-        self.mattering.clear()
-
-
-class ForgetsToForget(KeepsWhatMatters):
-    """After a reset keys matter that mattered before it."""
+class SparesTheCleared(SparesSessions):
+    """A key that a session stored before a reset is still of it."""
 
     @override
     def clear(self) -> None:
@@ -277,8 +239,8 @@ class ForgetsToForget(KeepsWhatMatters):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_hints_have_left_behind_is_found_with_any_seed(seed: int) -> None:
-    for target, breaks in ((KeepsWhatMatters, False), (ForgetsToForget, True)):
-        trial = PolicyTrial(Hinted(target), lambda capacity: (), seed=seed)
+    for target, breaks in ((SparesSessions, False), (SparesTheCleared, True)):
+        trial = trial_of(OfSessions(target), seed=seed)
         ClearedIsNew().run(trial)
         assert bool(trial.breaches) is breaks, target
 
@@ -287,7 +249,7 @@ def test_what_a_request_said_before_the_reset_is_not_held_against_a_policy() -> 
     """A new policy was never told, so that it would choose otherwise for a good reason."""
     a, b, c = keys("a b c")
     operations = (
-        op.NewRequest("r1", {"matters": True}),
+        op.NewRequest("r1", {"session": "s1"}),
         op.Reset(),
         op.PrepareStore("r1", (a,)),
         op.PrepareStore("r2", (b,)),
@@ -295,5 +257,5 @@ def test_what_a_request_said_before_the_reset_is_not_held_against_a_policy() -> 
         op.CompleteStore("r2", (b,)),
         op.PrepareStore("r2", (c,)),
     )
-    trial = PolicyTrial(Hinted(KeepsWhatMatters), lambda capacity: ())
+    trial = trial_of(OfSessions(SparesSessions))
     assert ClearedIsNew().broken_by(trial, Program(2, operations)) is None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from random import Random
 from typing import TypeVar
 
 from attrs import evolve
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
 from typing_extensions import override
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
@@ -80,6 +82,45 @@ class Fifo(CachePolicy):
     def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
         """`n` of the idle keys, which are in the order of their insertion."""
         return idle[:n]
+
+
+class SparesSessions(Fifo):
+    """Spares chunks that a request of some session stored; what is removed is of none any more."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self.spared: set[OffloadKey] = set()
+
+    @override
+    def insert(self, key: OffloadKey, chunk: ChunkStatus, req_context: ReqContext) -> None:
+        super().insert(key, chunk, req_context)
+        hints = req_context.kv_transfer_params
+        if hints is not None and "session" in hints:
+            self.spared.add(key)
+
+    @override
+    def remove(self, key: OffloadKey) -> None:
+        super().remove(key)
+        self.spared.discard(key)
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        chosen = sorted(idle, key=self.spared.__contains__)[:n]
+        self.spared.difference_update(chosen)
+        return chosen
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self.spared.clear()
+
+
+class OfSessions(Driver[Fifo]):
+    """Half of the requests are of a session."""
+
+    @override
+    def contexts(self) -> SearchStrategy[Mapping[str, object] | None]:
+        return st.none() | st.just({"session": "s1"})
 
 
 class Lru(Fifo):

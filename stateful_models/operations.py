@@ -72,7 +72,9 @@ class PolicyOperation(Operation):
 
 
 @frozen
-class _OfRequest(ManagerOperation):
+class OfRequest(ManagerOperation):
+    """A call of one request."""
+
     request: RequestId
     # Which of a host's contexts it is, for hosts that have several under one id.
     context: int | None = field(default=None, kw_only=True)
@@ -82,7 +84,7 @@ class _OfRequest(ManagerOperation):
 
 
 @frozen
-class OfKeys(_OfRequest):
+class OfKeys(OfRequest):
     """A call of a request about several keys."""
 
     keys: tuple[OffloadKey, ...]
@@ -96,7 +98,7 @@ def _attempt_text(attempt: Attempt | None) -> tuple[str, ...]:
 
 
 @frozen
-class NewRequest(_OfRequest):
+class NewRequest(OfRequest):
     """`on_new_request`. `hints` are the client's parameters, which nobody has checked.
 
     `load_tier_filter`: from which tiers the request wants to load (TIER-3).
@@ -111,7 +113,7 @@ class NewRequest(_OfRequest):
 
 
 @frozen
-class SetPositions(_OfRequest):
+class SetPositions(OfRequest):
     """The host says at which token of its prompt each key of a request ends."""
 
     verb: ClassVar[str] = "set_offload_key_position"
@@ -123,7 +125,7 @@ class SetPositions(_OfRequest):
 
 
 @frozen
-class Lookup(_OfRequest):
+class Lookup(OfRequest):
     """`lookup` of one key."""
 
     verb: ClassVar[str] = "lookup"
@@ -192,14 +194,14 @@ class CompleteStore(OfKeys):
 
 
 @frozen
-class FinishRequest(_OfRequest):
+class FinishRequest(OfRequest):
     """`on_request_finished`."""
 
     verb: ClassVar[str] = "on_request_finished"
 
 
 @frozen
-class Outstanding(_OfRequest):
+class Outstanding(OfRequest):
     """`outstanding`: the host asks what a request still holds, to release it (PIN-2)."""
 
     verb: ClassVar[str] = "outstanding"

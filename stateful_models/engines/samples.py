@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from attrs import evolve
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -151,26 +151,13 @@ def drawn_programs(
     return programs
 
 
-_OfARequest: TypeAlias = (
-    op.NewRequest
-    | op.SetPositions
-    | op.Lookup
-    | op.PrepareLoad
-    | op.CompleteLoad
-    | op.Touch
-    | op.PrepareStore
-    | op.CompleteStore
-    | op.FinishRequest
-)
-
-
 def requests_of(operations: Iterable[HostOperation]) -> set[op.RequestId]:
     """The requests that the operations are for."""
-    return {one.request for one in operations if isinstance(one, _OfARequest)}
+    return {one.request for one in operations if isinstance(one, op.OfRequest)}
 
 
 def for_requests(operation: HostOperation, prefix: str) -> HostOperation:
     """The operation for other requests: those whose ids begin with `prefix`."""
-    if isinstance(operation, _OfARequest):
+    if isinstance(operation, op.OfRequest):
         return evolve(operation, request=f"{prefix}{operation.request}")
     return operation
