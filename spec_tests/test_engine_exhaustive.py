@@ -196,7 +196,7 @@ def test_with_a_canonical_state_the_enumeration_comes_to_its_end() -> None:
     assert trial.breaches == {}
     assert trial.notes[0].startswith(f"exhaustive: {WORLDS[0].name}: closed: all ")
     # A larger universe does not come to its end within this budget, and says so.
-    assert "cut at the number that the level has" in trial.notes[1]
+    assert "and then no further, as the level plays no more: there are more" in trial.notes[1]
 
 
 class TiresOfReading(Plain):
@@ -254,7 +254,7 @@ def test_it_stops_when_the_patience_of_the_level_ends_and_says_so() -> None:
     assert trial.programs < 100
     *worlds, cut = trial.notes
     assert all("for lack of time (" in note for note in worlds)
-    assert cut == "exhaustive: cut after 0 of 3 worlds (0%), for lack of time"
+    assert cut == "exhaustive: cut after 4 of 8 depths (50%), for lack of time"
 
 
 def test_every_world_has_its_share_of_the_patience_and_what_is_left_of_others() -> None:
@@ -271,6 +271,7 @@ def test_every_world_has_its_share_of_the_patience_and_what_is_left_of_others() 
     assert "every program of up to 2 steps; of those of 3 steps only" in trial.notes[1]
     assert first < 200 < trial.programs - first - third
     assert second > 0
+    assert trial.notes[3] == "exhaustive: cut after 7 of 8 depths (87%), for lack of time"
     # The last has its share whatever came before, and that was enough.
     assert f"every program of up to 2 steps: {third}" in trial.notes[2]
 

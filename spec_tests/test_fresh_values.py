@@ -1,5 +1,6 @@
 """Growth with ever new sessions: what is kept of values of hints and of host events (POL-4)."""
 
+import re
 from collections.abc import Mapping, Sequence, Set
 
 import pytest
@@ -302,6 +303,19 @@ def test_a_bound_that_is_not_come_to_is_not_known_to_hold() -> None:
     trial = grown(FarBounded, Wide)
     assert (trial.breaches, "POL-4" in trial.tried) == ({}, False)
     assert "if `max_sessions` of 100,000 is a bound, it was not come to" in trial.notes[-1]
+
+
+def test_a_bound_that_was_come_to_only_just_is_not_known_to_hold() -> None:
+    (passed,) = re.findall(r"([\d,]+) values of hints", grown(FarBounded, Wide).notes[-1])
+    most = int(passed.replace(",", "")) - 5
+
+    class Filled(Bounded):
+        def __init__(self, cache_capacity: int) -> None:
+            super().__init__(cache_capacity)
+            self.bound = most
+
+    trial = grown(Filled, Wide)
+    assert (trial.breaches, "POL-4" in trial.tried) == ({}, False)
 
 
 def test_what_can_be_varied_is_told_from_examples() -> None:

@@ -325,7 +325,7 @@ def test_all_clauses_are_listed(capsys: Output) -> None:
 
 def test_an_unknown_clause_is_refused(capsys: Output) -> None:
     assert run(["explain", "STORE-99"]) == 2
-    assert "no such clause" in capsys.readouterr().err
+    assert "no clause is called that" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

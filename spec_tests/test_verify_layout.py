@@ -13,6 +13,7 @@ from kvoffload.cli.screen import open_screen
 from kvoffload.cli.verdicts import narrate_trial, show_reports
 from kvoffload.cli.verify import exit_status, why_not_reached
 from spec_tests.cli_helpers import Output
+from stateful_models.contract import CLAUSES, Kind
 from stateful_models.trial.request import Request, Task
 from stateful_models.trial.verdicts import (
     ClauseVerdict,
@@ -94,8 +95,8 @@ def test_a_grid_is_listed_by_its_arguments(capsys: Output) -> None:
     assert table[3:] == [
         " SLRU",
         "   share=0.25",
-        "   max_sessions=1     clean       1      0        0    0  1,234  10.5",
-        "   max_sessions=1000  clean       1      0        0    0  1,234  10.5",
+        "   max_sessions=1     clean       1       0        0    0     1,234  10.5",
+        "   max_sessions=1000  clean       1       0        0    0     1,234  10.5",
         "all of them: held",
         "  POL-1",
     ]
@@ -106,7 +107,7 @@ def test_arguments_stand_below_each_other_whatever_the_width(
     capsys: Output, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    words = ["window=100", "admission=0.25", "ghost_capacity=7", "rash=True", "alpha=1", "beta=2"]
+    words = ["window=100", "admission=0.25", "ghosts_kept=7", "rash=True", "alpha=1", "beta=2"]
     given = {name: value for name, _, value in (word.partition("=") for word in words)}
     cut = {"law of failed evictions": 0.29, "exhaustive": 1 / 3}
     lines = shown(capsys, evolve(report(**given), cut=cut)).splitlines()
@@ -129,6 +130,34 @@ def test_what_has_no_room_is_numbered(capsys: Output) -> None:
     assert re.search(rf"^ SLRU +clean +{figures}", text, re.M)
     # Whole, as it is no terminal.
     assert f"\n[1] is {LONG} a_long_name_of_an_argument=value\n" in text
+
+
+def test_what_could_not_be_tried_has_no_figures(capsys: Output) -> None:
+    untried = evolve(report(target="m.py:Lost"), verdict=Outcome.UNTRIED, problem="m.py is lost")
+    alone = shown(capsys, untried)
+    assert alone.splitlines()[1:] == ["m.py:Lost could not be tried: m.py is lost"]
+    beside = shown(capsys, untried, report())
+    assert re.search(r"^ Lost +untried *$", beside, re.M)
+    assert re.search(r"^ SLRU +clean +0 +0 +0 +0 +1,234 +10\.5 *$", beside, re.M)
+
+
+def test_a_pipe_is_wider_than_a_terminal_of_unknown_width(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "ANameThatIsLongerThanWhatATableOfEightyColumnsHasRoom"
+    monkeypatch.delenv("COLUMNS")
+    assert re.search(rf"^ {name} +clean ", shown(capsys, report(target=f"m.py:{name}")), re.M)
+    # Who asks for a width gets it.
+    monkeypatch.setenv("COLUMNS", "80")
+    assert name in (narrow := shown(capsys, report(target=f"m.py:{name}")))
+    assert re.search(r"^ \[1\] +clean ", narrow, re.M)
+
+
+def test_what_is_advice_here_keeps_the_class_of_its_demand(capsys: Output) -> None:
+    growth = CLAUSES["POL-4"].part(Kind.LIVENESS)
+    for kind, words in ((Kind.ADVICE, "class L, here as advice"), (Kind.LIVENESS, "class L")):
+        found = evolve(clause("POL-4", Verdict.BROKEN), kind=kind.value, sentence=growth.sentence)
+        assert f"promised: {growth.sentence} ({words}, source own)" in shown(capsys, report(found))
 
 
 class Terminal(io.StringIO):

@@ -10,11 +10,12 @@ import pytest
 from kvoffload.cli.app import run
 from spec_tests.cli_helpers import Output
 from stateful_models.loading import TargetError
-from stateful_models.own_invariants import built_with, clauses_of_own, find_own
+from stateful_models.own_invariants import built_with, class_of_own, find_own
 
 THEIRS = '''
 from kvoffload.policies.lru import LRUCachePolicy
-from stateful_models.invariants import Finding, Invariant
+from stateful_models.account import Account
+from stateful_models.invariants import Finding, Invariant, PolicyBooks
 from stateful_models.operations import Evict, Insert, PrepareStore
 
 
@@ -37,6 +38,14 @@ class FewAtOnce(Invariant):
             yield Finding("OWN-2", "the capacity is another")
         if step.operation.count > self.spare:
             yield Finding("OWN-1", f"{step.operation.count} of {self.capacity} at once")
+
+
+class OfPolicies(FewAtOnce, Invariant[PolicyBooks]):
+    """Those of a policy."""
+
+
+class OfManagers(FewAtOnce, Invariant[Account]):
+    """Those of a manager."""
 
 
 class Closes(Invariant):
@@ -122,7 +131,11 @@ def test_they_can_be_left_out_and_be_known(place: Path, capsys: Output) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--only", "OWN-1"], "--only OWN-1: no clause is called that"),
+        (
+            ["--only", "OWN-1"],
+            "--only OWN-1: no clause is called that (`kvoffload explain` lists them; one of your "
+            "own is known with its --invariant)",
+        ),
         (
             [*OWN, "--only", "OWN-3"],
             "no clause is called that (the invariants given judge OWN-1, OWN-2)",
@@ -152,7 +165,23 @@ def test_they_are_explained(place: Path, capsys: Output) -> None:
     assert "the invariant FewAtOnce, in every program of the engines random, hostile hints" in text
     assert run(["explain", *OWN]) == 0
     assert "OWN-2     C No more than" in capsys.readouterr().out
+    capsys.readouterr()
     assert run(["explain", "OWN-9", *OWN]) == 2
+    assert "no clause is called that (the invariants given judge" in capsys.readouterr().err
+
+
+def test_whose_calls_they_judge_is_explained(place: Path, capsys: Output) -> None:
+    told: dict[str, str] = {}
+    for name in ("OfPolicies", "OfManagers", "FewAtOnce"):
+        assert run(["explain", "OWN-1", "--invariant", f"theirs.py:{name}"]) == 0
+        told[name] = capsys.readouterr().out
+    assert {name: "of managers" in text for name, text in told.items()} == {
+        "OfPolicies": False,
+        "OfManagers": True,
+        "FewAtOnce": True,
+    }
+    assert "hostile hints" in told["OfPolicies"]
+    assert "hostile hints" not in told["OfManagers"]
 
 
 def test_the_plugin_calls_them_by_their_ids(place: Path) -> None:
@@ -192,11 +221,11 @@ def test_the_plugin_calls_them_by_their_ids(place: Path) -> None:
 
 
 def test_a_class_need_not_be_built_to_have_clauses(place: Path) -> None:
-    clauses, promise, kind = clauses_of_own("theirs.py:Coloured")
-    assert (clauses, promise, kind) == (("OWN-1", "OWN-2"), "", "Coloured")
+    cls, clauses = class_of_own("theirs.py:Coloured")
+    assert (clauses, cls.__name__) == (("OWN-1", "OWN-2"), "Coloured")
     with pytest.raises(TargetError, match="it takes spare, which is neither"):
-        clauses_of_own("theirs.py:few")
-    assert clauses_of_own("theirs.py:few", {"spare": 1})[2] == "FewAtOnce"
+        class_of_own("theirs.py:few")
+    assert class_of_own("theirs.py:few", {"spare": 1})[0].__name__ == "FewAtOnce"
 
 
 def test_what_makes_one_gets_what_it_asks_for(place: Path) -> None:

@@ -20,7 +20,15 @@ def _fits(name: str, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
 
 
-def none_fits(own: Iterable[str]) -> str:
-    """What is said of a glob that fits no clause; `own` are what the author's invariants judge."""
+def none_fits(own: Iterable[str], option: str = "--invariant") -> str:
+    """What is said of a glob that fits no clause.
+
+    `own` are those that the author's invariants judge, `option` is how invariants are given.
+    """
     judged = ", ".join(dict.fromkeys(own))
-    return f"no clause is called that{judged and f' (the invariants given judge {judged})'}"
+    known = (
+        f"the invariants given judge {judged}"
+        if judged
+        else f"`kvoffload explain` lists them; one of your own is known with its {option}"
+    )
+    return f"no clause is called that ({known})"

@@ -102,19 +102,19 @@ def is_over(cls: type[object], books: type[object]) -> bool:
     )
 
 
-def clauses_of_own(
+def class_of_own(
     name: str, given: Mapping[str, object] | None = None
-) -> tuple[tuple[str, ...], str, str]:
-    """The clauses, promise and class of an invariant; a class need not be built for that.
+) -> tuple[type[object], tuple[str, ...]]:
+    """The class of an invariant, and its clauses; a class need not be built for that.
 
     Raises TargetError.
     """
     make = _maker(name)
     if isinstance(make, type) and issubclass(make, Invariant):
         cls: type[Invariant[Any]] = make
-        return tuple(cls.clauses), promise_of(cls), cls.__name__
+        return cls, tuple(cls.clauses)
     own = find_own(name, given)
-    return own.clauses, own.promise, own.kind
+    return own.cls, own.clauses
 
 
 def built_with(target: object, arguments: Mapping[str, object]) -> dict[str, object]:

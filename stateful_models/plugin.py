@@ -289,7 +289,8 @@ class OwnClauses:
                 except TargetError as error:
                     raise pytest.UsageError(f"--kvoffload-invariant: {error}") from error
                 if not fitting(glob, own):
-                    raise pytest.UsageError(f"--kvoffload-{option} {glob}: {none_fits(own)}")
+                    told = none_fits(own, "--kvoffload-invariant")
+                    raise pytest.UsageError(f"--kvoffload-{option} {glob}: {told}")
 
 
 def _targets(config: pytest.Config) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from kvoffload.cli.problems import UsageError
 from kvoffload.cli.prose import tell
 from kvoffload.cli.screen import open_screen
 from stateful_models.contract import CLAUSES, KIND_TEXTS, SOURCE_TEXTS, Clause, Kind, Profile
-from stateful_models.globs import fitting
+from stateful_models.globs import fitting, none_fits
 
 if TYPE_CHECKING:
     from stateful_models.trial.request import OwnClause
@@ -59,10 +59,7 @@ def explain(
         found = fitting(glob.upper(), CLAUSES)
         theirs = fitting(glob, own)
         if not found and not theirs:
-            raise UsageError(
-                f"{glob}: no such clause; `kvoffload explain` lists them all, with --invariant "
-                "your own too"
-            )
+            raise UsageError(f"{glob}: {none_fits(own)}")
         for name in found:
             _show(screen, CLAUSES[name])
         for name in theirs:
@@ -94,7 +91,8 @@ def _show_own(screen: Console, clause: OwnClause) -> None:
         f"    {kind.value}: {KIND_TEXTS[kind]}",
         f"    source {clause.kind}: {clause.invariant}",
         f"    convicts under: {', '.join(profile.value for profile in Profile)}",
-        f"  judged by: the invariant {clause.kind}, in every program of {engines_of_own()}",
+        f"  judged by: the invariant {clause.kind}, in every program of "
+        f"{engines_of_own(clause.subjects)}",
     ):
         tell(screen, line)
 

@@ -92,6 +92,15 @@ def judge(
             rich_help_panel=TARGETS,
         ),
     ] = None,
+    invariant: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="M:CLASS",
+            help="An invariant of your own that judges the trial of the contract. Repeatable.",
+            show_default=False,
+            rich_help_panel=TARGETS,
+        ),
+    ] = None,
     trace: Traces = None,
     trace_format: Format = None,
     skip_bad_lines: SkipBadLines = False,
@@ -158,6 +167,8 @@ def judge(
     check_runs(jobs, scheduler)
     need_hypothesis("judge")
     sections = tuple(Section) if not section else tuple(each for each in Section if each in section)
+    if invariant and Section.CONTRACT not in sections:
+        raise UsageError("--invariant judges a trial, which only the section contract holds")
     traffic = Traffic(
         traces=trace,
         trace_format=trace_format,
@@ -179,6 +190,7 @@ def judge(
     folder = folder_of(out)
     asked = Asked(
         subject=Subject(target, driver, version, one_of(arguments)),
+        invariants=tuple(invariant or ()),
         for_vllm=vllm is not None,
         sections=sections,
         traffic=traffic,

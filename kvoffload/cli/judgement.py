@@ -51,10 +51,14 @@ RUN = {Section.VALUE, Section.SESSIONS, Section.HINTS}
 
 @frozen(kw_only=True)
 class Asked:
-    """What is judged, and how. `for_vllm`: the target was written for vLLM, of the version of the
-    subject or, if that has none, of the one that it is recognised as."""
+    """What is judged, and how.
+
+    `invariants` judge its trial beside ours. `for_vllm`: the target was written for vLLM, of the
+    version of the subject or, if that has none, of the one that it is recognised as.
+    """
 
     subject: Subject
+    invariants: tuple[str, ...]
     for_vllm: bool
     sections: tuple[Section, ...]
     traffic: Traffic
@@ -70,6 +74,8 @@ class Asked:
         words += [] if subject.driver is None else ["--driver", subject.driver]
         for name, value in subject.arguments:
             words += ["--arg", f"{name}={value}"]
+        if section in (None, Section.CONTRACT):
+            words += [word for name in self.invariants for word in ("--invariant", name)]
         if section not in (Section.CONTRACT, Section.COST):
             words += self.traffic.words()
         if section in (None, Section.COST) and self.cost_seconds != SECONDS:
@@ -142,7 +148,7 @@ def _measure(asked: Asked, subject: Subject, console: Console) -> CostValue:
 
 def _try_contract(asked: Asked, console: Console) -> tuple[Contract, str | None]:
     """The verdict, and the version of vLLM that the policy was tried with."""
-    request = asked.subject.request(asked.seed)
+    request = evolve(asked.subject.request(asked.seed), invariants=asked.invariants)
     hold = hold_vllm_trial if asked.for_vllm else hold_trial
     with deferred_interrupt() as raise_pending, narrate_trial(console, request) as narrator:
 

@@ -229,6 +229,7 @@ def contract_of(report: Report) -> Contract:
         held=len(by_verdict[Verdict.HELD]),
         not_held=(*broken, *unreached),
         problem=report.problem,
+        cut=report.cut,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import NoReturn
@@ -20,6 +21,8 @@ from kvoffload.wording import counted
 from stateful_models.loading import in_one_line
 
 UNKNOWN_WIDTH = 80
+PIPE_WIDTH = 120
+"""Columns for what is no terminal: names are hardly ever folded, which somebody may search for."""
 POLICY = "policy"
 LEAST_ROOM = 8
 """Columns on which a name that is folded can be read."""
@@ -36,8 +39,11 @@ class _Screen(Console):
 def open_screen(*, stderr: bool) -> Console:
     """A console on standard output or standard error."""
     screen = _Screen(stderr=stderr, highlight=False)
+    # COLUMNS says what is wanted, wherever the output goes.
+    if not screen.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+        screen.width = PIPE_WIDTH
     # So COLUMNS says where the width is not known; nothing could be shown in it.
-    if screen.width < 1:
+    elif screen.width < 1:
         screen.width = UNKNOWN_WIDTH
     return screen
 
@@ -136,7 +142,7 @@ def _table(
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     if checked:
-        table.add_column("viola-\ntions", justify="right", no_wrap=True)
+        table.add_column("failed\nchecks", justify="right", no_wrap=True)
     for outcome in outcomes:
         report = outcome.report
         token_hits = report.token_hit_ratio

@@ -21,6 +21,7 @@ from kvoffload.cli.names import PolicyNames
 from kvoffload.cli.portability import show_fallbacks, show_portability
 from kvoffload.cli.prose import tell
 from kvoffload.wording import counted, percent
+from stateful_models.contract import CLAUSES, Kind
 from stateful_models.loading import in_one_line
 from stateful_models.trial.arguments import argument_words
 from stateful_models.trial.request import Request
@@ -92,7 +93,9 @@ def show_reports(console: Console, reports: Sequence[Report]) -> None:
         f"contract {first.contract}, profile {first.profile}, level {first.level}, "
         f"seed {first.seed}",
     )
-    _show_table(console, reports)
+    # Of what could not be tried the reason says all there is.
+    if any(not report.problem for report in reports):
+        _show_table(console, reports)
     _show_alike(console, reports, Verdict.HELD, _held)
     for report in reports:
         _show(console, report)
@@ -147,26 +150,23 @@ def _table(rows: Iterable[_Row]) -> Table:
     # Where nothing else fits on the screen these two are folded, and no figure goes.
     for heading in (TARGET, "verdict"):
         table.add_column(heading, overflow="fold")
-    for heading in ("held", "con-\nvicts", "not\nreached", "n/a", "pro-\ngrams", "s"):
+    for heading in ("held", "broken", "not\nreached", "n/a", "programs", "s"):
         wide = max(map(len, heading.split("\n")))
         table.add_column(heading, justify="right", no_wrap=True, min_width=wide)
     for place, report in rows:
         if report is None:
             table.add_row(Text("\n".join(place)))
             continue
-        counts = [
-            len(_of(report, Verdict.HELD)),
-            len(report.roots),
-            len(_of(report, Verdict.NOT_REACHED)),
-            len(_of(report, Verdict.NOT_APPLICABLE)),
-        ]
-        table.add_row(
-            Text("\n".join(place)),
-            Text(_outcome(report), style=STYLES[report.verdict]),
-            *map(str, counts),
+        figures = [
+            str(len(_of(report, Verdict.HELD))),
+            str(len(report.roots)),
+            str(len(_of(report, Verdict.NOT_REACHED))),
+            str(len(_of(report, Verdict.NOT_APPLICABLE))),
             f"{report.reach.programs:,}",
             f"{report.seconds:.1f}",
-        )
+        ]
+        verdict = Text(_outcome(report), style=STYLES[report.verdict])
+        table.add_row(Text("\n".join(place)), verdict, *([] if report.problem else figures))
     return table
 
 
@@ -289,6 +289,15 @@ def _by_reason(clauses: Iterable[ClauseVerdict]) -> tuple[str, ...]:
     return tuple(f"  {', '.join(ids)}: {reason}" for reason, ids in found.items())
 
 
+def _weight(clause: ClauseVerdict) -> str:
+    """The class of what is promised; and where a breach of it is told as advice, that it is so."""
+    parts = CLAUSES[clause.id].parts if clause.id in CLAUSES else ()
+    for part in parts:
+        if part.sentence == clause.sentence and part.kind.value != clause.kind == Kind.ADVICE.value:
+            return f"class {part.kind.value}, here as advice"
+    return f"class {clause.kind}"
+
+
 def _show_broken(console: Console, report: Report, clause: ClauseVerdict) -> None:
     # Not above: what shows no verdict of a trial needs nothing of Hypothesis.
     from stateful_models.trial.scope import CLAIMS
@@ -306,7 +315,7 @@ def _show_broken(console: Console, report: Report, clause: ClauseVerdict) -> Non
         say(f"{target} breaks {broken}, as is known", "yellow")
     else:
         say(f"{target}: {clause.id} is reported, and does not convict", "yellow")
-    say(f"  promised: {clause.sentence} (class {clause.kind}, source {clause.source})")
+    say(f"  promised: {clause.sentence} ({_weight(clause)}, source {clause.source})")
     say(f"  seen: {in_one_line(clause.seen)}")
     if clause.expected:
         say(f"  expected: {in_one_line(clause.expected)}")

@@ -10,6 +10,7 @@ from kvoffload.judge.layout import NOTHING, again, ends, interval_text, row, siz
 from kvoffload.judge.report import Contract, Judgement
 from kvoffload.judge.session_page import session_lines
 from kvoffload.judge.value import OPTIMUM, Point, TierValue, TraceValue
+from kvoffload.wording import percent
 
 
 def page(judgement: Judgement, pictures: Mapping[str, str] | None = None) -> str:
@@ -75,7 +76,8 @@ def _contract(contract: Contract, command: str) -> Iterator[str]:
         yield f"Not tried: {contract.problem}"
     else:
         held = f"{contract.held} clauses held, level {contract.level}, host {contract.host}"
-        yield f"**{contract.verdict}**: {held}."
+        cut = ", ".join(f"{engine} {percent(share)}" for engine, share in contract.cut.items())
+        yield f"**{contract.verdict}**: {held}{cut and f'; cut by time: {cut}'}."
     yield from (f"- {line.id} {line.verdict}: {line.what}" for line in contract.not_held)
     yield ""
     yield from again(command)

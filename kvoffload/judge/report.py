@@ -24,7 +24,10 @@ class ClauseLine:
 
 @frozen(kw_only=True)
 class Contract:
-    """The verdict of `kvoffload verify`. `problem` says why there is none."""
+    """The verdict of `kvoffload verify`. `problem` says why there is none.
+
+    `cut` has the engines whose time was up, with the share of their programs that they played.
+    """
 
     verdict: str
     level: str
@@ -32,6 +35,7 @@ class Contract:
     held: int
     not_held: tuple[ClauseLine, ...] = ()
     problem: str = ""
+    cut: Mapping[str, float] = field(factory=dict)
 
     @property
     def convicted(self) -> bool:

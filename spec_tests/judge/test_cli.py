@@ -17,12 +17,14 @@ from rich.console import Console
 
 from kvoffload.cli import executors, run
 from kvoffload.cli.executors import progress_bar
-from kvoffload.cli.judging import Subject
+from kvoffload.cli.judging import Subject, contract_of
+from kvoffload.judge import page as pages
 from kvoffload.judge.report import Judgement, from_json
 from kvoffload.judge.resampling import Interval
 from spec_tests.judge.quick_cost import measure_quickly
 from spec_tests.judge.traces import write_trace
 from stateful_models.driven import DrivenManager
+from stateful_models.trial.verdicts import Outcome, Report
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUE = ["--section", "value", "--jobs", "1", "--capacity", "10", "--capacity", "20%"]
@@ -31,6 +33,19 @@ import os
 
 from kvoffload.policies.lru import LRUCachePolicy
 from stateful_models.drivers import Driver
+from stateful_models.invariants import Finding, Invariant
+from stateful_models.operations import Evict
+
+
+class NeverTwoAtOnce(Invariant):
+    """No two chunks go at once."""
+
+    clauses = ("TWO-1",)
+    concerns = (Evict,)
+
+    def judge(self, step, books):
+        if step.operation.count > 1:
+            yield Finding("TWO-1", f"{step.operation.count} at once")
 
 
 class Fine(LRUCachePolicy):
@@ -377,6 +392,31 @@ class TestTargets:
         assert data.contract is not None
         assert data.contract.convicted
 
+    @pytest.mark.usefixtures("short_trials")
+    def test_an_invariant_of_ones_own_judges_the_trial(self, here: Path) -> None:
+        option = ("--invariant", "policies.py:NeverTwoAtOnce")
+        page, data = judged(here, "policies.py:Fine", "--section", "contract", *option, status=1)
+        assert "- TWO-1 broken: " in page
+        assert data.contract is not None
+        assert data.contract.convicted
+        assert " ".join(option) in data.commands["contract"]
+
+    def test_what_was_cut_is_on_the_page(self) -> None:
+        report = Report(
+            target="lru",
+            verdict=Outcome.CLEAN,
+            profile="vllm",
+            level="quick",
+            host="vLLM 0.33",
+            cut={"random": 0.815},
+        )
+        contract = contract_of(report)
+        told = pages.page(
+            Judgement(target="lru", name="lru", version="", command="", contract=contract)
+        )
+        line = "**clean**: 0 clauses held, level quick, host vLLM 0.33; cut by time: random 81%."
+        assert line in told.splitlines()
+
     def test_a_driver_and_arguments(self, here: Path) -> None:
         target = "policies.py:Hooked"
         judged(here, target, *VALUE, "--arg", "needs=true", status=1)
@@ -527,6 +567,10 @@ def test_what_a_hook_makes_the_policy_raise_is_the_policy_s(here: Path) -> None:
         (["lru", *VALUE, "--warm-up", "300", "--trace", "small.jsonl"], "warm-up"),
         (["lru", *VALUE, "--capacity", "some"], "capacity"),
         (["lru", *VALUE, "--prefill-rate", "5"], "go together"),
+        (
+            ["lru", *VALUE, "--invariant", "policies.py:NeverTwoAtOnce"],
+            "--invariant judges a trial, which only the section contract holds",
+        ),
         (["lru", *VALUE, "--prefill-rate", "1e-320", "--transfer-rate", "1"], "--prefill-rate"),
         (["lru", *VALUE, "--arg", "a=1,2"], "one value each"),
         (["lru", *VALUE, "--scheduler", "tcp://127.0.0.1:1"], "--jobs or --scheduler"),

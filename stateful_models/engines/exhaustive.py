@@ -297,6 +297,8 @@ class Exhaustive(Engine):
         walks = [self._walk(trial, world) for world in WORLDS]
         knows = trial.driver.canonical_state(walks[0].begin().policy) is not None
         left = MOST * trial.level.programs
+        # Where states are known, what counts is whether there are more.
+        asked = [1 if knows else trial.level.depth - walk.world.shallower for walk in walks]
         in_time = 0
         for number, walk in enumerate(walks):
             share = number / len(walks)
@@ -304,10 +306,10 @@ class Exhaustive(Engine):
             now = trial.now()
             until = now + max(0.0, end - now) / (len(walks) - number)
             play = self._states if knows else self._programs
-            in_time += play(walk, share, until, max(left, trial.level.programs))
+            in_time += play(walk, asked[number], share, until, max(left, trial.level.programs))
             left -= walk.runs
-        if in_time < len(walks):
-            trial.cut(self, in_time, len(walks), "worlds")
+        if in_time < sum(asked):
+            trial.cut(self, in_time, sum(asked), "worlds" if knows else "depths")
         if not trial.gave_up:
             trial.tried |= {
                 clause
@@ -328,10 +330,11 @@ class Exhaustive(Engine):
             extra.append((op.AdvanceClock(max(self._durations)),))
         return _Walk(trial, world, tuple(preamble), extra, self.name)
 
-    def _programs(self, walk: _Walk[P], share: float, until: float, budget: int) -> bool:
-        """Play programs; whether it was not for lack of time that it ended."""
+    def _programs(
+        self, walk: _Walk[P], deepest: int, share: float, until: float, budget: int
+    ) -> int:
+        """Play programs; how many depths there was time for."""
         trial, name = walk.trial, walk.world.name
-        deepest = trial.level.depth - walk.world.shallower
         for depth in range(1, deepest + 1):
             for played, _ in enumerate(walk.programs(depth), 1):
                 trial.on_progress(self.name, share)
@@ -342,12 +345,12 @@ class Exhaustive(Engine):
                         f"{counted(depth, 'step')} only {played:,}, {_cut_for(late)} "
                         f"({deepest} was asked for)"
                     )
-                    return not late
+                    return depth - 1 if late else deepest
         trial.note(f"{self.name}: {name}: {_every(deepest)}: {walk.runs:,}")
-        return True
+        return deepest
 
-    def _states(self, walk: _Walk[P], share: float, until: float, budget: int) -> bool:
-        """Play programs to states, with the same answer."""
+    def _states(self, walk: _Walk[P], worlds: int, share: float, until: float, budget: int) -> int:
+        """Play programs to states; how many worlds there was time for, which is one or none."""
         trial, name = walk.trial, walk.world.name
         states = 1
         for states in walk.states():
@@ -357,15 +360,15 @@ class Exhaustive(Engine):
                 trial.note(
                     f"{self.name}: {name}: {counted(states, 'state')} by "
                     f"{counted(walk.runs, 'program')}, and then "
-                    f"cut {_cut_for(late)}: there are more"
+                    f"no further, {_cut_for(late)}: there are more"
                 )
-                return not late
+                return 0 if late else worlds
         trial.note(f"{self.name}: {name}: closed: all {states:,} states, so programs of any length")
-        return True
+        return worlds
 
 
 def _cut_for(late: bool) -> str:
-    return "for lack of time" if late else "at the number that the level has"
+    return "for lack of time" if late else "as the level plays no more"
 
 
 def _every(depth: int) -> str:

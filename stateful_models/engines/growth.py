@@ -45,7 +45,8 @@ A_MINUTE: Final = 60.0
 
 UNENDED: Final = ", and nothing said that they are over, as when clients crash"
 UNTOLD: Final = (
-    ", and no event said that they are over; the host may promise one for each, so this is advice"
+    ", without the events of the driver that say they are over; a host may promise one for each, "
+    "so this is advice"
 )
 FEW: Final = (
     "; this is advice, as the driver sends a few values only, of which there may be no others: "
@@ -185,13 +186,14 @@ class Growth(Engine):
     ) -> None:
         churn, growth = shown
         sessions = churn.sessions
-        bound = churn.bound_beyond(sessions)
+        # One that was come to only lately does not show in what was held.
+        bound = churn.bound_beyond(sessions * 7 // 8)
         if bound:
             # A smaller one may be given it (`--arg`); then it is seen.
             trial.tried.discard("POL-4")
             trial.note(
                 f"{self.name}: it grows while {sessions:,} values of hints pass, and if {bound} is "
-                "a bound, it was not come to"
+                "a bound, it was not come to, or only just"
             )
             return
         self._report_growth(trial, churn, growth, fresh, why)

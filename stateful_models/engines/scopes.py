@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.util import find_spec
 
@@ -41,15 +41,24 @@ def checks_by_clause() -> Mapping[str, tuple[str, ...]]:
     return {clause: tuple(names) for clause, names in checks.items()}
 
 
-def engines_of_own() -> str:
-    """In words the engines whose runs an author's own invariants judge."""
+def engines_of_own(subjects: Collection[str] = ()) -> str:
+    """In words the engines whose runs an author's own invariants judge.
+
+    `subjects` are those that they are asked about, "policy" or "manager"; none: both.
+    """
     if find_spec("hypothesis") is None:
         return "a trial"
     from stateful_models.engines.suites import manager_engines, policy_engines
 
-    engines = (policy_engines(), manager_engines())
-    policies, managers = (", ".join(e.name for e in some if e.judges_all) for some in engines)
-    return f"the engines {policies}; of managers {managers}"
+    of_policies, of_managers = (
+        ", ".join(engine.name for engine in engines if engine.judges_all)
+        for engines in (policy_engines(), manager_engines())
+    )
+    told = {
+        "policy": f"the engines {of_policies}",
+        "manager": f"the engines {of_managers} of managers",
+    }
+    return "; ".join(text for subject, text in told.items() if not subjects or subject in subjects)
 
 
 def judged_by(clause: str) -> str:

@@ -35,7 +35,7 @@ from stateful_models.operations import (
     PolicyOperation,
     SetPositions,
 )
-from stateful_models.own_invariants import OwnInvariant, clauses_of_own
+from stateful_models.own_invariants import OwnInvariant, class_of_own, is_over, promise_of
 from stateful_models.signatures import why_not_built
 from stateful_models.steps import Step
 from stateful_models.trial.channel import ChildChannel
@@ -322,8 +322,16 @@ def _own_clauses(request: Request, do: _Marking) -> OwnClauses:
     def load() -> OwnClauses:
         found: list[OwnClause] = []
         for name in request.invariants:
-            clauses, promise, kind = clauses_of_own(name, request.arguments)
-            found += [OwnClause(clause, promise, kind, name) for clause in clauses]
+            cls, clauses = class_of_own(name, request.arguments)
+            subjects = tuple(
+                task.value
+                for task, books in ((Task.POLICY, PolicyBooks), (Task.MANAGER, Account))
+                if is_over(cls, books)
+            )
+            found += [
+                OwnClause(clause, promise_of(cls), cls.__name__, name, subjects)
+                for clause in clauses
+            ]
         return OwnClauses(tuple(found))
 
     return _loaded(request, do, load)

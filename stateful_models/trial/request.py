@@ -129,12 +129,17 @@ class Digest:
 
 @frozen
 class OwnClause:
-    """A clause of an author's own: what its invariant promises, of which class, and named how."""
+    """A clause of an author's own: what its invariant promises, of which class, and named how.
+
+    `subjects` says whose calls it judges, as far as its class names the books it asks for: "policy"
+    or "manager".
+    """
 
     id: str
     promise: str
     kind: str
     invariant: str
+    subjects: tuple[str, ...] = ()
 
 
 @frozen
