@@ -22,8 +22,16 @@ from spec_tests.mutation.exclusions import (
 from spec_tests.mutation.generator import modules_of, mutants_of
 from spec_tests.mutation.mutant import Mutant, MutantKey
 from spec_tests.mutation.patching import NotPatchableError, apply
-from spec_tests.mutation.trial import Engine, Fate, Outcome, baseline, limits_from, try_all
-from spec_tests.mutation.verdict import Verdict, chosen
+from spec_tests.mutation.trial import (
+    BaselineError,
+    Engine,
+    Fate,
+    Outcome,
+    baseline,
+    limits_from,
+    try_all,
+)
+from spec_tests.mutation.verdict import Verdict, chosen, drawn
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "tiny_subject.counting"
@@ -242,8 +250,10 @@ class TestFates:
         took = baseline([engine_of(subject)])
         assert limits_from(took)["tiny"] > took["tiny"]
         vars(subject)["double"] = subject.unused
-        with pytest.raises(AssertionError):
+        with pytest.raises(BaselineError, match="tiny: AssertionError"):
             baseline([engine_of(subject)])
+        with pytest.raises(AssertionError):
+            baseline([engine_of(subject), Engine("last", lambda: None)])
 
 
 def declare(path: Path, *entries: tuple[Mutant, str], change: str | None = None) -> None:
@@ -326,6 +336,16 @@ class TestVerdict:
         row = self.verdict(Fate.SURVIVED, tmp_path, declared=True).total
         assert (row.mutants, row.killed, row.survived, row.declared) == (1, 0, 0, 1)
         assert row.score == 1.0
+
+    @pytest.mark.usefixtures("subject")
+    def test_a_sample_hardly_changes_with_what_it_is_drawn_from(self, tmp_path: Path) -> None:
+        every = mutants(tmp_path)
+        few = drawn(every, 4, 7)
+        assert len({m.key for m in few}) == 4
+        assert drawn(every[::-1], 4, 7) == few
+        assert drawn([m for m in every if m is not few[0]], 4, 7)[:3] == few[1:]
+        assert any(drawn(every, 4, seed) != few for seed in range(5))
+        assert len(drawn(every, 1_000, 7)) == len(every)
 
     @pytest.mark.usefixtures("subject")
     def test_some_are_chosen_by_part_of_their_key(self, tmp_path: Path) -> None:

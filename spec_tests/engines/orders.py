@@ -486,8 +486,33 @@ def try_growth(seeds: Iterable[int], rounds: int) -> None:
                 raise AssertionError(f"{name} holds {early} things early and {late} late")
 
 
+def try_no_ghosts() -> None:
+    """S3-FIFO with every chunk in S has no room for a ghost: what comes back is new."""
+
+    class AllSmall(S3FIFOCachePolicy):
+        small_share: ClassVar[float] = 1.0
+
+    policy, request = AllSmall(2), ReqContext("r")
+    first, second = KEYS[:2]
+
+    def insert(key: OffloadKey, slot: int) -> None:
+        policy.insert(key, chunk := ChunkStatus(slot), request)
+        chunk.ref_cnt = 0
+        policy.mark_evictable(key)
+
+    def evicted() -> list[OffloadKey]:
+        return [key for key, _ in policy.evict(1, set()) or ()]
+
+    insert(first, 0)
+    insert(second, 1)
+    assert evicted() == [first]
+    insert(first, 0)
+    assert evicted() == [second], "what had gone was remembered"
+
+
 def try_orders(seeds: Iterable[int], rounds: int) -> None:
     """All policies, at several capacities. Raises AssertionError."""
+    try_no_ghosts()
     for seed in seeds:
         for name in NAMES:
             Orders(name, CAPACITIES[seed % len(CAPACITIES)], seed).run(rounds)

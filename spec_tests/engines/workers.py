@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import numpy as np
 from attrs import evolve
@@ -28,12 +29,15 @@ from kvoffload import (
     OffloadingParallelConfig,
     OffloadingWorker,
 )
+from kvoffload.copying.layout import CopyLayout
 from kvoffload.copying.locks import missing_support
 from kvoffload.copying.memory import PrivateMemory
 from kvoffload.copying.tensors import ArrayTensor
+from kvoffload.cpu import spec as made_by
 from kvoffload.errors import (
     InvalidValueError,
     MappingError,
+    MemoryClosedError,
     RegionMismatchError,
     WorkerUnavailableError,
 )
@@ -56,6 +60,7 @@ def try_workers(plain: OffloadingConfig) -> None:
         cache = OffloadingCacheConfig(tokens_per_hash=16, blocks_per_chunk=2)
         _try_moving(CPUOffloadingSpec(evolve(config, cache=cache)))
     _try_options(plain, canonical)
+    _try_cuda(plain)
     _try_refusals(plain, canonical)
     if missing_support() is None and SHARED.is_dir():
         with tempfile.TemporaryDirectory(dir=SHARED) as place:
@@ -159,6 +164,29 @@ def _try_options(plain: OffloadingConfig, canonical: OffloadingConfig) -> None:
     _refused(partial(CPUOffloadingSpec, shared), InvalidValueError, "host_memory", "got 'shared'")
     alone = _with(evolve(canonical, parallel=TWO), host_memory="private")
     _refused(partial(CPUOffloadingSpec, alone), InvalidValueError, "host_memory", "got 'private'")
+
+
+def _try_cuda(plain: OffloadingConfig) -> None:
+    """What the worker of a GPU is made of, where there is none; its memory is given back."""
+    made: list[tuple[object, ...]] = []
+
+    def no_gpu(*parts: object) -> None:
+        made.append(parts)
+        raise LookupError("no GPU")
+
+    caches = _caches(_memory())
+    cuda = CPUOffloadingSpec(_with(plain, copy_device="cuda"))
+    with (
+        patch.object(made_by, "find_spec", str),
+        patch.object(made_by, "_cuda_worker", no_gpu),
+    ):
+        _refused(lambda: cuda.get_worker(caches), LookupError, "no GPU")
+    ((given, layout, memory),) = made
+    _demand(given is caches, "other caches")
+    _demand(isinstance(layout, CopyLayout), "no layout")
+    if not isinstance(memory, PrivateMemory):
+        raise AssertionError(f"{memory!r} for memory")
+    _refused(partial(memory.rows, 0), MemoryClosedError)
 
 
 def _try_refusals(plain: OffloadingConfig, canonical: OffloadingConfig) -> None:

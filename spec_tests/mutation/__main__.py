@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import sys
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from spec_tests.mutation.equivalents import load_declared, stale
 from spec_tests.mutation.exclusions import load_configuration
 from spec_tests.mutation.generator import modules_of, mutants_of
 from spec_tests.mutation.trial import Outcome, baseline, limits_from, try_all
-from spec_tests.mutation.verdict import Row, Verdict, chosen
+from spec_tests.mutation.verdict import Row, Verdict, chosen, drawn
 
 ROOT = Path(__file__).resolve().parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
@@ -69,7 +68,7 @@ def mutation(
     if sample is not None:
         # What lives takes all engines, as long as thirty that are killed: for a whole run.
         tried = [mutant for mutant in tried if mutant.key not in declared]
-        tried = random.Random(seed).sample(tried, min(sample, len(tried)))
+        tried = drawn(tried, sample, seed)
     took = baseline(ENGINES)
     console.print(
         f"{len(every)} mutants, {len(tried)} to try"

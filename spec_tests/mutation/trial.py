@@ -31,6 +31,10 @@ EXTRA: Final = 1.0
 """An engine may work so many times as long on a mutant as on the original, and a second more."""
 
 
+class BaselineError(Exception):
+    """An engine objects to the original."""
+
+
 class Engine(NamedTuple):
     """One way of trying the implementation; `run` raises when something is wrong."""
 
@@ -68,13 +72,46 @@ Limits: TypeAlias = Mapping[str, float]
 
 
 def baseline(engines: Sequence[Engine]) -> dict[str, float]:
-    """Run the engines on the original; what each took, in seconds of work. Raises as they do."""
-    took: dict[str, float] = {}
-    for engine in engines:
-        began = time.process_time()
-        engine.run()
-        took[engine.name] = time.process_time() - began
+    """Run the engines on the original; what each took, in seconds of work.
+
+    The last, which takes longest, runs beside the others, in a process of its own. Raises as the
+    engines do; BaselineError for that one.
+    """
+    *others, last = engines
+    read_end, write_end = os.pipe()
+    pid = _fork()
+    if not pid:
+        told = ""
+        try:
+            told = f"{_seconds(last)}"
+        except BaseException as error:
+            told = f"{last.name}: {error!r}"
+        finally:
+            os.write(write_end, told.encode(errors="replace")[:SAID])
+            os._exit(0)
+    os.close(write_end)
+    took = {engine.name: _seconds(engine) for engine in others}
+    with open(read_end, "rb") as pipe:
+        told = pipe.read().decode(errors="replace")
+    os.waitpid(pid, 0)
+    try:
+        took[last.name] = float(told)
+    except ValueError:
+        raise BaselineError(told or f"{last.name}: its process ended") from None
     return took
+
+
+def _seconds(engine: Engine) -> float:
+    began = time.process_time()
+    engine.run()
+    return time.process_time() - began
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # numpy's threads idle when this is called, and hold nothing that the child will need.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def limits_from(took: Limits) -> Limits:
@@ -130,10 +167,7 @@ def _wait_for_any(running: Iterable[int]) -> tuple[int, int]:
 def _start(mutant: Mutant, engines: Sequence[Engine], limits: Limits) -> tuple[int, _Child]:
     read_end, write_end = os.pipe()
     began = time.monotonic()
-    with warnings.catch_warnings():
-        # numpy's threads idle when this is called, and hold nothing that the child will need.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+    pid = _fork()
     if pid:
         os.close(write_end)
         return pid, _Child(mutant, read_end, began)
