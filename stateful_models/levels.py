@@ -57,12 +57,12 @@ QUICK: Final = Level(
 )
 CI: Final = Level(
     name="ci",
-    programs=3_200,
+    programs=1_600,
     length=60,
     depth=5,
-    laws=400,
-    churn=20_000,
-    cost_capacity=2_048,
+    laws=160,
+    churn=12_000,
+    cost_capacity=1_024,
     shrinking=1_000,
     patience_s=60.0,
 )
