@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spec_tests import short_trials
 from spec_tests.built import Built
 
 SAMPLE = Path(__file__).parent / "sample_project"
@@ -16,6 +17,17 @@ SAMPLE = Path(__file__).parent / "sample_project"
 def project(tmp_path: Path) -> Path:
     """A copy of the project, with nothing of this checkout around it."""
     return Path(shutil.copytree(SAMPLE, tmp_path / "project"))
+
+
+@pytest.fixture
+def hurried(project: Path) -> Path:
+    """The same, with what makes the trials of its pytest short."""
+    shutil.copy(short_trials.__file__, project)
+    return project
+
+
+PYTEST = ("-m", "pytest", "-p", "no:cacheprovider")
+SHORT = ("-p", "short_trials")
 
 
 def run(project: Path, built: Built, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -36,41 +48,43 @@ def run(project: Path, built: Built, *arguments: str) -> subprocess.CompletedPro
     )
 
 
-def test_it_is_typed_strictly_against_the_wheel(project: Path, built: Built) -> None:
+WRONG = """
+from lanes import TwoLanes
+from stateful_models.drivers import Driver
+class Wrong(Driver[TwoLanes]):
+    def build(self, capacity: str) -> TwoLanes:
+        return TwoLanes(4)
+"""
+
+
+def test_it_is_typed_strictly_against_the_wheel_and_a_wrong_type_is_seen(
+    project: Path, built: Built
+) -> None:
+    (project / "wrong.py").write_text(WRONG)
     files = sorted(path.name for path in project.glob("*.py"))
     done = run(project, built, "-m", "mypy", "--strict", "--config-file=", *files)
-    assert done.returncode == 0, done.stdout
-    assert f"no issues found in {len(files)} source files" in done.stdout
+    assert done.returncode == 1, done.stdout
+    found = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert {line.partition(":")[0] for line in found} == {"wrong.py"}, done.stdout
+    assert "build" in found[0]
+    told = f"Found {len(found)} error{'s' * (len(found) > 1)} in 1 file"
+    assert f"{told} (checked {len(files)} source files)" in done.stdout
 
 
-def test_a_wrong_type_would_be_seen(project: Path, built: Built) -> None:
-    wrong = project / "wrong.py"
-    wrong.write_text(
-        "from lanes import TwoLanes\n"
-        "from stateful_models.drivers import Driver\n"
-        "class Wrong(Driver[TwoLanes]):\n"
-        "    def build(self, capacity: str) -> TwoLanes:\n"
-        "        return TwoLanes(4)\n"
-    )
-    done = run(project, built, "-m", "mypy", "--strict", "--config-file=", "wrong.py")
-    assert done.returncode == 1
-    assert "build" in done.stdout
-
-
-def test_its_tests_pass(project: Path, built: Built) -> None:
-    done = run(project, built, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_lanes.py")
+def test_its_tests_pass(hurried: Path, built: Built) -> None:
+    done = run(hurried, built, *PYTEST, *SHORT, "-q", "test_lanes.py")
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout
 
 
-PLUGIN = ("-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "stateful_models.plugin")
+PLUGIN = (*PYTEST, "-rA", "-p", "stateful_models.plugin")
 TRIAL = ("--kvoffload-driver", "lanes_driver:LanesDriver", "--kvoffload-policy")
 
 
-def test_the_plugin_gives_a_test_for_each_clause(project: Path, built: Built) -> None:
-    trial = (*PLUGIN, *TRIAL, "lanes:WithoutLanes")
+def test_the_plugin_gives_a_test_for_each_clause(hurried: Path, built: Built) -> None:
+    trial = (*PLUGIN, *SHORT, *TRIAL, "lanes:WithoutLanes")
     # What it does wrong whatever the hints is enough here.
-    done = run(project, built, *trial, "--kvoffload-without", "POL-7", "lanes:WithoutLanes")
+    done = run(hurried, built, *trial, "--kvoffload-without", "POL-7", "lanes:WithoutLanes")
     assert done.returncode == 1, done.stdout
     assert "1 failed" in done.stdout
     assert "POL-2 (S, 0.33): Evicting returns distinct, unprotected" in done.stdout
@@ -81,23 +95,23 @@ def test_the_plugin_gives_a_test_for_each_clause(project: Path, built: Built) ->
     assert "collected 0 items" not in done.stdout
 
 
-def test_a_test_of_the_plugin_is_run_again_by_its_id(project: Path, built: Built) -> None:
-    both = (*PLUGIN, *TRIAL, "lanes:WithoutLanes", "--kvoffload-policy", "lanes:TwoLanes")
+def test_a_test_of_the_plugin_is_run_again_by_its_id(hurried: Path, built: Built) -> None:
+    both = (*PLUGIN, *SHORT, *TRIAL, "lanes:WithoutLanes", "--kvoffload-policy", "lanes:TwoLanes")
     trial = (*both, "--kvoffload-only", "POL-[13]")
-    done = run(project, built, *trial, "lanes:WithoutLanes::POL-1")
+    done = run(hurried, built, *trial, "lanes:WithoutLanes::POL-1")
     assert done.returncode == 0, done.stdout
     assert "collected 1 item\n" in done.stdout
     assert "PASSED lanes:WithoutLanes::POL-1\n" in done.stdout
-    done = run(project, built, *trial, "lanes:WithoutLanes::POL-77")
+    done = run(hurried, built, *trial, "lanes:WithoutLanes::POL-77")
     assert done.returncode != 0
     assert "not found: lanes:WithoutLanes::POL-77" in done.stdout
 
 
-def test_the_plugin_judges_what_was_chosen(project: Path, built: Built) -> None:
+def test_the_plugin_judges_what_was_chosen(hurried: Path, built: Built) -> None:
     chosen = ("--kvoffload-only", "POL-[12]", "--kvoffload-without", "POL-2")
-    trial = (*PLUGIN, *TRIAL, "lanes:TwoLanes", "lanes:TwoLanes")
+    trial = (*PLUGIN, *SHORT, *TRIAL, "lanes:TwoLanes", "lanes:TwoLanes")
     argument = ("--kvoffload-arg", "spare_priority=2")
-    done = run(project, built, *trial, *chosen, *argument)
+    done = run(hurried, built, *trial, *chosen, *argument)
     assert done.returncode == 0, done.stdout
     assert "collected 2 items\n" in done.stdout
     assert "PASSED lanes:TwoLanes::trial\n" in done.stdout

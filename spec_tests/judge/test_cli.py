@@ -385,17 +385,11 @@ class TestTargets:
         assert "POL-2" in page
 
     @pytest.mark.usefixtures("short_trials")
-    def test_one_that_is_convicted_on_trial(self, here: Path) -> None:
-        page, data = judged(here, "policies.py:Wrong", "--section", "contract", status=1)
+    def test_one_that_is_convicted_on_trial_by_invariants_of_ones_own_too(self, here: Path) -> None:
+        option = ("--invariant", "policies.py:NeverTwoAtOnce")
+        page, data = judged(here, "policies.py:Wrong", "--section", "contract", *option, status=1)
         assert "**convicted**" in page
         assert "- POL-2 broken: " in page
-        assert data.contract is not None
-        assert data.contract.convicted
-
-    @pytest.mark.usefixtures("short_trials")
-    def test_an_invariant_of_ones_own_judges_the_trial(self, here: Path) -> None:
-        option = ("--invariant", "policies.py:NeverTwoAtOnce")
-        page, data = judged(here, "policies.py:Fine", "--section", "contract", *option, status=1)
         assert "- TWO-1 broken: " in page
         assert data.contract is not None
         assert data.contract.convicted
@@ -494,7 +488,7 @@ class Asks(Driver):
         policy.tire()
 """
 HINTS = ["--section", "hints", "--jobs", "1", "--capacity", "20%"]
-COST = ["--section", "cost", "--cost-seconds", "1"]
+COST = ["--section", "cost", "--cost-seconds", "1", "--jobs", "1"]
 
 
 @pytest.mark.parametrize(
@@ -533,10 +527,11 @@ def test_what_the_driver_does_wrong_is_not_held_against_the_policy(
 
 
 def test_nor_is_it_where_processes_carry_out_the_runs(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
     (here / "drivers.py").write_text(DRIVERS)
-    options = ["--section", "value", "--jobs", "2", "--capacity", "10", "--trace", "small.jsonl"]
+    options = ["--section", "value", "--capacity", "10", "--trace", "small.jsonl"]
     assert run(["judge", "lru", "--driver", "drivers.py:Hook", *options]) == 2
     assert "the driver failed: TypeError" in capsys.readouterr().err
 
@@ -556,12 +551,13 @@ def test_what_a_hook_makes_the_policy_raise_is_the_policy_s(here: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["none", "--section", "value"], "not registered"),
-        (["policies.py:None", "--section", "value"], "no None"),
+        (["none", *VALUE], "not registered"),
+        (["policies.py:None", *VALUE], "no None"),
+        # By default a policy is built in a process of its own first.
         (["policies.py:NeverMade", "--section", "value"], "cannot be built: SystemExit"),
         (["policies.py:NeverMade", "--section", "contract"], "cannot be built: SystemExit"),
-        (["lru", "--trace", "none.jsonl", "--section", "value"], "No such file"),
-        (["lru", "--trace", "policies.py", "--section", "value"], "policies.py"),
+        (["lru", "--trace", "none.jsonl", *VALUE], "No such file"),
+        (["lru", "--trace", "policies.py", *VALUE], "policies.py"),
         (["for_vllm.py:Fifo", "--vllm=0.30", "--section", "contract"], "called by vLLM 0.30"),
         (["lru", *VALUE, "--warm-up", "all"], "warm-up"),
         (["lru", *VALUE, "--warm-up", "300", "--trace", "small.jsonl"], "warm-up"),
