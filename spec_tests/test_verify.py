@@ -4,12 +4,15 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
-from attrs import evolve
+from attrs import evolve, frozen
 
 from kvoffload.cli.app import run
+from spec_tests.short_trials import shorten
 from stateful_models.capabilities import Capabilities
 from stateful_models.contract import CLAUSES, Kind, Profile
 from stateful_models.trial.request import (
@@ -127,12 +130,36 @@ def clauses(report: dict[str, object]) -> dict[str, dict[str, object]]:
     return {clause["id"]: clause for clause in listed}
 
 
-def test_a_breach_is_told_with_all_that_helps(place: Path, capsys: Output) -> None:
-    (report,) = reports(["theirs.py:Unprotected", "--only", "POL-2"], capsys, 1)
+@frozen
+class Told:
+    """What a command has shown, written down, and exported."""
+
+    text: str
+    reports: list[dict[str, object]]
+    exported: Path
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """Of a policy with a breach and of one without."""
+    place = tmp_path_factory.mktemp("told")
+    (place / "theirs.py").write_text(POLICIES)
+    targets = ("theirs.py:Unprotected", "theirs.py:Fine")
+    written = ("--json", "verdicts.json", "--export", "test_contract.py")
+    shown = StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(shown):
+        patch.chdir(place)
+        shorten(patch)
+        assert run(["verify", *targets, "--only", "POL-2", *written]) == 1
+    found: list[dict[str, object]] = json.loads((place / "verdicts.json").read_text())
+    return Told(shown.getvalue(), found, place / "test_contract.py")
+
+
+def test_a_breach_is_told_with_all_that_helps(told: Told) -> None:
+    report, _ = told.reports
     assert report["target"] == "theirs.py:Unprotected"
     assert report["verdict"] == "convicted"
     assert report["profile"] == "vllm"
-    assert report["level"] == "quick"
     assert report["contract"] == "1"
     clause = clauses(report)["POL-2"]
     assert clause["class"] == "S"
@@ -148,32 +175,33 @@ def test_a_breach_is_told_with_all_that_helps(place: Path, capsys: Output) -> No
     assert "resident pinned pending free" in program
 
 
-@pytest.mark.usefixtures("short_trials")
-def test_the_test_that_is_printed_fails_as_the_trial_did(place: Path, capsys: Output) -> None:
-    (report,) = reports(["theirs.py:Unprotected", "--only", "POL-2"], capsys, 1)
-    test = str(clauses(report)["POL-2"]["test"])
-    assert len(test.splitlines()) <= 15
-    (place / "test_theirs.py").write_text(test)
+def test_the_tests_that_are_printed_and_exported_fail_as_the_trial_did(told: Told) -> None:
+    broken, _ = told.reports
+    printed = str(clauses(broken)["POL-2"]["test"])
+    assert len(printed.splitlines()) <= 15
+    place = told.exported.parent
+    (place / "test_theirs.py").write_text(printed)
+    files = ("test_theirs.py", "test_contract.py")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_theirs.py"],
+        [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", *files],
         cwd=place,
-        env={"PYTHONPATH": f"{place}:{Path(__file__).parents[1]}"},
+        env={"PYTHONPATH": f"{place}:{Path(__file__).parents[1]}", "COLUMNS": "200"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 1, done.stdout
-    assert "BrokenClauseError: POL-2: the victim a/0 is protected" in done.stdout
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    for line, file in zip(failed, files, strict=True):
+        assert line.startswith(f"FAILED {file}::")
+        assert "BrokenClauseError: POL-2: the victim a/0 is protected" in line
 
 
-@pytest.mark.usefixtures("short_trials")
-def test_the_table_and_the_breach_can_be_read(place: Path, capsys: Output) -> None:
-    assert run(["verify", "theirs.py:Unprotected", "theirs.py:Fine", "--only", "POL-2"]) == 1
-    text = capsys.readouterr().out
-    assert re.search(r"Unprotected +convicted +0 +1 +0 +0", text)
-    assert re.search(r"Fine +clean +1 +0 +0 +0", text)
-    assert "theirs.py:Unprotected breaks POL-2" in text
-    assert "vLLM 0.33 then: a/0, which the request offered, is gone" in text
+def test_the_table_and_the_breach_can_be_read(told: Told) -> None:
+    assert re.search(r"Unprotected +convicted +0 +1 +0 +0", told.text)
+    assert re.search(r"Fine +clean +1 +0 +0 +0", told.text)
+    assert "theirs.py:Unprotected breaks POL-2" in told.text
+    assert "vLLM 0.33 then: a/0, which the request offered, is gone" in told.text
 
 
 @pytest.mark.usefixtures("short_trials")
@@ -203,6 +231,8 @@ def test_what_cannot_be_tried_says_why(
 ) -> None:
     (report,) = reports([target, "--only", "POL-1"], capsys, 2)
     assert report["verdict"] == "untried"
+    # The level by default.
+    assert report["level"] == "quick"
     assert problem in str(report["problem"])
 
 
@@ -288,23 +318,6 @@ def test_a_list_of_known_failures_is_read_strictly(place: Path, capsys: Output, 
     (place / "known.txt").write_text(f"\n{line}\n")
     assert run(["verify", "lru", "--known-failures", "known.txt"]) == 2
     assert "line 2" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("short_trials")
-def test_an_exported_file_is_a_test(place: Path, capsys: Output) -> None:
-    options = ["--only", "POL-2", "--export", "test_contract.py"]
-    assert run(["verify", "theirs.py:Unprotected", *options]) == 1
-    capsys.readouterr()
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_contract.py"],
-        cwd=place,
-        env={"PYTHONPATH": f"{place}:{Path(__file__).parents[1]}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "1 failed" in done.stdout, done.stdout
-    assert "BrokenClauseError: POL-2" in done.stdout
 
 
 def test_a_clause_is_explained(capsys: Output) -> None:

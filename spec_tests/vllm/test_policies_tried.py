@@ -104,7 +104,9 @@ def test_what_is_asked_for_later_and_is_not_there_convicts_nobody(version: str |
 
 
 def test_what_is_done_without_is_told() -> None:
-    report = hold_vllm_trial(request_for(str(POLICIES / "lazily.py:LazilyIfThere")))
+    # Of these clauses it would be convicted if it were held against it.
+    target = str(POLICIES / "lazily.py:LazilyIfThere")
+    report = hold_vllm_trial(request_for(target, only=("POL-[27]",)))
     assert report.verdict is Outcome.CLEAN
     assert f"{SCHEDULER}, and the target goes on without" in report.notes
 

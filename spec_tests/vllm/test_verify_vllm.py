@@ -9,12 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from kvoffload.cli.app import run
 from kvoffload.cli.verify import spelled_out
+from spec_tests.short_trials import COMMAND_LINE
 from spec_tests.vllm.trials import POLICIES, request_for
+from stateful_models import checking
 from stateful_models.checking import BrokenClauseError, verdict_on
-from stateful_models.trial.verdicts import Outcome
+from stateful_models.trial.request import Request
+from stateful_models.trial.trials import hold_trial
+from stateful_models.trial.verdicts import Outcome, Report
 from stateful_models.vllm.trial import hold_vllm_trial
 
 BROKEN = f"{POLICIES / 'contexts.py'}:TrustingGapPolicy"
@@ -37,6 +42,7 @@ def test_a_bare_option_takes_no_value() -> None:
         assert spelled_out(given) == given
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_portability_stands_apart_from_the_verdict(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +67,7 @@ def test_portability_stands_apart_from_the_verdict(
     assert set(rows["0.33"]["obstacles"][0]) == {"kind", "what", "edit", "place"}
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_a_fallback_is_said_first(capsys: Output) -> None:
     assert run(["verify", "--vllm", FALLBACK, "--only", "POL-1"]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
@@ -81,6 +88,7 @@ def test_what_loads_nowhere_is_untried_and_the_table_says_why(capsys: Output) ->
     assert "is not in the stand-ins" in text
 
 
+@pytest.mark.usefixtures("short_trials")
 def test_a_version_can_be_named(capsys: Output) -> None:
     assert run(["verify", "--vllm=0.26.0", BROKEN, "--only", "POL-7"]) == 1
     assert 'TrustingGapPolicy", "0.26"' in capsys.readouterr().out
@@ -105,7 +113,7 @@ def test_help_says_it(capsys: Output) -> None:
 
 
 def test_the_test_that_is_printed_fails_as_the_trial_did() -> None:
-    report = hold_vllm_trial(request_for(BROKEN))
+    report = hold_vllm_trial(request_for(BROKEN, only=("POL-7",)))
     (clause,) = report.convictions
     assert BROKEN in clause.test
     code = f"{clause.test}\n\ntry:\n    test_pol_7()\nexcept AssertionError as error:\n"
@@ -113,7 +121,12 @@ def test_the_test_that_is_printed_fails_as_the_trial_did() -> None:
     assert said.startswith(f"{BrokenClauseError.__name__} POL-7: touch raised TypeError")
 
 
-def test_a_verdict_is_asked_of_one_version() -> None:
+def test_a_verdict_is_asked_of_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hold(request: Request) -> Report:
+        return hold_trial(evolve(request, only=("POL-1", "POL-7")))
+
+    # Of all that would be judged only what is asked for.
+    monkeypatch.setattr(checking, "hold_trial", hold)
     assert not verdict_on(FALLBACK, "POL-1", level="smoke", vllm="0.29").broken
     assert verdict_on(BROKEN, "POL-7", level="smoke", vllm="0.29").convicts
 
@@ -213,7 +226,7 @@ def test_what_is_installed_is_taken_where_that_is_asked_for(tmp_path: Path) -> N
     policy.write_text(f"{source}\n\nassert CachePolicy.really\n")
     (tmp_path / "shelf.py").write_text((POLICIES / "shelf.py").read_text())
     target = "mine.py:SecondChanceThatTakesOffers"
-    command = ("-m", "kvoffload", "verify", "--vllm=installed", target, "--only", "POL-2")
+    command = (*COMMAND_LINE, "verify", "--vllm=installed", target, "--only", "POL-2")
     text = python(*command, path=[tmp_path], cwd=tmp_path)
     assert "breaks POL-2" in text
     assert "the trial was held as in the vLLM that is installed" in text

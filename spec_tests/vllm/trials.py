@@ -50,6 +50,7 @@ def request_for(
     driver: str | None = None,
     environment: Mapping[str, str] | None = None,
     vllm: str | None = None,
+    only: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
 ) -> Request:
     """What is asked of a target that is written for vLLM."""
@@ -59,6 +60,7 @@ def request_for(
         driver=driver,
         level="smoke",
         unhurried=True,
+        only=only,
         without=without,
         environment=environment or {},
         vllm=vllm,
