@@ -156,8 +156,9 @@ def test_the_engine_that_got_least_of_its_programs_counts() -> None:
 
 
 def test_what_was_played_to_the_end_says_nothing_of_time() -> None:
-    trial = trial_of(Driver[Fifo](Fifo))
+    trial = trial_of(Driver[Fifo](Fifo), level=evolve(SHORT, programs=50))
     RandomPrograms().run(trial)
+    assert trial.programs == 50
     assert trial.cuts == {}
 
 
