@@ -1,5 +1,7 @@
 """The machines of stateful_models on the reference: manager and policies against their models."""
 
+from fractions import Fraction
+
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -35,4 +37,4 @@ def test_policy_agrees_with_its_model(machine: type[PolicyMachine[CachePolicy]])
 
 def test_the_base_policy_machine_runs_by_itself() -> None:
     """A newcomer subclasses it and overrides one method; without that it tries LRU."""
-    run_state_machine_as_test(PolicyMachine)
+    run_state_machine_as_test(PolicyMachine, settings=times(Fraction(1, 6)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from fractions import Fraction
 
 import pytest
 from attrs import evolve
@@ -298,7 +299,7 @@ class OneRank(SystemMachine):
 
 def test_a_worker_by_itself_keeps_the_order_across_resets() -> None:
     """ORD-3."""
-    run_state_machine_as_test(OneRank)
+    run_state_machine_as_test(OneRank, settings=times(Fraction(1, 2)))
     assert OneRank.reach["reset with a load under way"]
 
 
@@ -377,4 +378,6 @@ def test_a_rank_that_does_not_take_a_transfer_is_found_out() -> None:
         until_it_fails(Machine)
 
 
-test_some_rules_alone = machine_test(SystemMachine, only=["come_again", "catch_up", "run*"])
+test_some_rules_alone = machine_test(
+    SystemMachine, only=["come_again", "catch_up", "run*"], settings=times(Fraction(1, 6))
+)

@@ -37,8 +37,7 @@ def test_an_odd_worker_is_acquitted(name: str) -> None:
 
 def test_the_reference_is_acquitted() -> None:
     reach = Reach()
-    for seed in range(2):
-        assert check_worker(CopyWorker, seed=seed, reach=reach) == []
+    assert check_worker(CopyWorker, reach=reach) == []
     assert check_worker(CopyWorker, judges_order=False) == []
     assert reach["two copies at once"]
     assert reach["a copy that failed was reported"]
@@ -51,8 +50,9 @@ RACY = [name for name, one in BROKEN_WORKERS.items() if one.clause in ("ORD-1", 
 def test_a_missing_wait_becomes_wrong_bytes_under_some_order(name: str) -> None:
     """The detector says nothing that bytes do not show: here it is not asked."""
     make = BROKEN_WORKERS[name].make
+    # Few at a time: the first to show it is enough.
     assert any(
-        check_worker(make, judges_order=False, programs=FEW // 2, seed=seed) for seed in range(12)
+        check_worker(make, judges_order=False, programs=FEW // 8, seed=seed) for seed in range(48)
     )
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
-from itertools import zip_longest
 
 from attrs import define, field, frozen
 
@@ -233,4 +232,6 @@ class CopyGraph:
 
 
 def _latest(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(max(pair) for pair in zip_longest(one, other, fillvalue=0))
+    """The later of both in each stream; what is missing is 0."""
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    return (*map(max, longer, shorter), *longer[len(shorter) :])

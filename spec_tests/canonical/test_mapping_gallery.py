@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
+
 import pytest
 
+from kvoffload.canonical.derivation import derive_mappings
 from spec_tests.canonical.in_parts import findings_in_parts
 from stateful_models.contract import CLAUSES, Profile
 from stateful_models.gallery.mappings import BROKEN_MAPPERS, LEGAL_MAPPERS, OF_OTHER_PARTS
 from stateful_models.gallery.public_reports import REPORTS
+from stateful_models.models.pages import chunk
 from stateful_models.pages import CLAUSES_JUDGED, check_mapper
+
+
+@pytest.fixture(scope="module", autouse=True)
+def each_case_is_worked_out_once() -> Iterator[None]:
+    """All mappers are asked for the same cases; what is right there, and what those derive that are
+    made from the reference, depends on the case alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stateful_models.pages.naming.chunk", cache(chunk))
+        patch.setattr(
+            "stateful_models.gallery.broken_mappers.reference.derive_mappings",
+            cache(derive_mappings),
+        )
+        yield
 
 
 @pytest.mark.parametrize("name", BROKEN_MAPPERS)

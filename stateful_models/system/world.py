@@ -6,6 +6,7 @@ What a key's chunk holds follows from the key alone, so wherever its bytes turn 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final, TypeAlias
 from zlib import crc32
 
@@ -26,7 +27,7 @@ from kvoffload.copying.layout import CopyLayout, PageRuns, Rows
 from kvoffload.copying.ordered import OrderedDevice, OrderedEvent
 from kvoffload.copying.places import RowBytes, Side
 from kvoffload.copying.worker import CopyWorker
-from stateful_models.models.pages import Layout, Spread, layout, place_in
+from stateful_models.models.pages import Layout, Numbers, Spread, layout, place_in
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Worker: TypeAlias = CopyWorker[Stream, OrderedEvent]
@@ -62,6 +63,14 @@ class Rank:
     worker: Worker
 
 
+@lru_cache(maxsize=4096)
+def _drawn(seed: int, size: int) -> Bytes:
+    """Bytes for a content; the keys of all systems are much the same, and ask for much the same."""
+    content = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
+    content.flags.writeable = False
+    return content
+
+
 @frozen
 class World:
     """All memory. `ranks` share the arrays of host memory; pages there are canonical."""
@@ -70,6 +79,8 @@ class World:
     host: list[Bytes]
     ranks: list[Rank]
     layouts: list[Layout] = field(repr=False)
+    places: list[list[Numbers]] = field(repr=False)
+    """Of each tensor and rank, where the bytes of its page are in the canonical one."""
 
     @classmethod
     def make(cls, config: SystemConfig, make_worker: MakeWorker, chooser: Chooser) -> World:
@@ -103,16 +114,14 @@ class World:
             )
             device = OrderedDevice(gpu, host, chooser=chooser)
             ranks.append(Rank(gpu, device, make_worker(copy_layout, device)))
-        return cls(config, host, ranks, layouts)
+        places = [[place_in(known.canonical, page) for page in known.pages] for known in layouts]
+        return cls(config, host, ranks, layouts, places)
 
     def content(self, rank: int, tensor: int, key: OffloadKey, sub_block: int) -> Bytes:
         """What a worker's page holds of a block of a key, by the oracle of pages."""
         known = self.layouts[tensor]
-        seed = crc32(key + bytes([tensor, sub_block]))
-        canonical = np.random.default_rng(seed).integers(
-            0, 256, len(known.canonical), dtype=np.uint8
-        )
-        return canonical[place_in(known.canonical, known.pages[rank])]
+        canonical = _drawn(crc32(key + bytes([tensor, sub_block])), len(known.canonical))
+        return canonical[self.places[tensor][rank]]
 
     def compute(self, key: OffloadKey, blocks: Sequence[int], name: str) -> None:
         """Enqueue on every rank the kernel that fills a chunk's blocks."""

@@ -90,13 +90,11 @@ def _raises_value_errors(layer: Layer, spread: Spread) -> Sequence[PageMapping]:
 def _from_the_first_owner(
     source: Sequence[PageMapping], target: Sequence[PageMapping], block_id: int
 ) -> tuple[PageCopy, ...]:
-    return tuple(
-        copy
-        for target_rank in range(len(target))
-        # Target r is told what it would be told for the block whose turn takes r back.
-        for copy in reshard(source, target, source[0].num_writers * len(target) - target_rank)
-        if copy.target_rank == target_rank
-    )
+    turns = source[0].num_writers
+    ranks = range(len(target))
+    # Target r is told what it would be told for a block whose turn takes r back.
+    told = {turn: reshard(source, target, turn) for turn in {-rank % turns for rank in ranks}}
+    return tuple(copy for rank in ranks for copy in told[-rank % turns] if copy.target_rank == rank)
 
 
 def _with_encoding(layer: Layer, spread: Spread, rank: int, blocks_per_chunk: int) -> Hashable:
