@@ -144,7 +144,7 @@ def _is_shared(layout: Layout, place: Place) -> bool:
 
 
 def _set_of(flags: Flags) -> int:
-    return sum(1 << int(at) for at in np.flatnonzero(flags))
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
 def _hex(content: Bytes) -> str:
