@@ -8,14 +8,12 @@ from stateful_models.capabilities import BUILT_IN
 from stateful_models.machines.modelled import MODELLED_MACHINES, ModelledMachine
 
 TIMES = 3
-# What may become of SIEVE's hand is rarer yet, and a main queue that runs over.
-TIMES_OF = {"sieve": 5, "sieve-tail": 5, "s3fifo": 6, "s3fifo-tail": 6}
 
 
 @pytest.mark.parametrize("machine", MODELLED_MACHINES, ids=lambda machine: machine.policy)
 def test_a_policy_agrees_with_its_model(machine: type[ModelledMachine]) -> None:
     """POL-1, POL-2, POL-3, POL-6, POL-7, POL-9, and the order that the paper has."""
-    run_state_machine_as_test(machine, settings=times(TIMES_OF.get(machine.policy, TIMES)))
+    run_state_machine_as_test(machine, settings=times(TIMES))
     assert machine.reach.missing(machine.SITUATIONS) == [], str(machine.reach)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from kvoffload import CachePolicy
 from stateful_models.capabilities import BUILT_IN
 from stateful_models.drivers import registered
 from stateful_models.machines.policy import PolicyMachine
+from stateful_models.machines.universe import KEYS, request_slots
 from stateful_models.models import PolicyModel, S3FIFOModel, SIEVEModel, SLRUModel, WTinyLFUModel
 from stateful_models.models.uses import UseModel
-from stateful_models.operations import CompleteStore
+from stateful_models.operations import CompleteStore, PrepareStore, Touch
 
 
 class ModelledMachine(PolicyMachine[CachePolicy]):
@@ -40,12 +42,18 @@ class ModelledMachine(PolicyMachine[CachePolicy]):
 class SIEVEPolicyMachine(ModelledMachine):
     """SIEVE against its model."""
 
-    @rule()
-    def fail_at_the_hand(self) -> None:
-        """The store of the key that the hand is at fails, where it is still being stored."""
-        hand = self.model.hand if isinstance(self.model, SIEVEModel) else None
-        if hand is not None and hand in self.host.pending:
-            self.play(CompleteStore(self.requests[0], (hand,), success=False))
+    @rule(slot=request_slots)
+    def fail_at_the_hand(self, slot: int) -> None:
+        """The store of the key that the hand is at fails.
+
+        Where that is not being stored, others are begun until the hand has come to one of them.
+        """
+        for key in [key for key in KEYS if key not in self.host.ref_cnt]:
+            hand = self.model.hand if isinstance(self.model, SIEVEModel) else None
+            if hand is not None and hand in self.host.pending:
+                self.play(CompleteStore(self.requests[0], (hand,), success=False))
+                return
+            self.play(PrepareStore(self._running(slot), (key,)))
 
 
 class SIEVETailPolicyMachine(SIEVEPolicyMachine):
@@ -59,6 +67,13 @@ class S3FIFOPolicyMachine(ModelledMachine):
 
     policy: ClassVar[str] = "s3fifo"
     SITUATIONS: ClassVar[tuple[str, ...]] = (*PolicyMachine.SITUATIONS, *S3FIFOModel.SITUATIONS)
+
+    @rule(slot=request_slots, first=st.integers(0, len(KEYS) - 1))
+    def use_all_often(self, slot: int, first: int) -> None:
+        """All that is there is used twice, so that what leaves small goes over to main."""
+        for _ in range(2):
+            self.play(Touch(self._running(slot), tuple(self.host.ref_cnt)))
+        self._store(slot, first, 1)
 
 
 class S3FIFOTailPolicyMachine(S3FIFOPolicyMachine):
