@@ -57,10 +57,10 @@ QUICK: Final = Level(
 )
 CI: Final = Level(
     name="ci",
-    programs=1_600,
+    programs=1_300,
     length=60,
     depth=5,
-    laws=160,
+    laws=130,
     churn=12_000,
     cost_capacity=1_024,
     shrinking=1_000,
