@@ -241,3 +241,31 @@ def test_arguments_stand_over_defaults() -> None:
 
     assert built_with(target, {"spare": 3}) == {"spare": 3, "kind": "a"}
     assert built_with(7, {"x": 1}) == {"x": 1}
+
+
+ASKING = """
+from kvoffload.policies.lru import LRUCachePolicy
+
+
+def of(context):
+    return context.kv_transfer_params.get("session")
+
+
+class Asks(LRUCachePolicy):
+    def insert(self, key, chunk, req_context):
+        of(req_context)
+        super().insert(key, chunk, req_context)
+"""
+
+
+@pytest.mark.usefixtures("short_trials")
+def test_whoever_raises_on_hints_is_told_where_and_what_no_driver_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    (tmp_path / "asks.py").write_text(ASKING)
+    monkeypatch.chdir(tmp_path)
+    assert run(["verify", "asks.py:Asks", "--only", "POL-7", "--export", "test_asks.py"]) == 1
+    text = capsys.readouterr().out
+    assert "'NoneType' object has no attribute 'get' at asks.py:6 in of\n" in text
+    assert "it asks for hints (session), and no driver says by `contexts` what" in text
+    assert text.endswith("test_asks.py: these trials as tests, for `pytest test_asks.py`\n")

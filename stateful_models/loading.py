@@ -16,7 +16,7 @@ from types import FrameType, ModuleType
 from typing import Final
 
 from kvoffload.errors import KVOffloadError
-from stateful_models.frames import Place, innermost
+from stateful_models.frames import Place, innermost, is_of_the_kit
 
 FILE_MODULE: Final = "kvoffload_target_"
 """How the names of modules begin that were loaded from a file; what follows is a digest."""
@@ -133,8 +133,19 @@ def place_of(error: BaseException) -> str:
 
     Empty where one of our own says in words what was wrong with somebody else's code.
     """
+    place = _place(error)
+    return "" if place is None else f"{Path(place.file).name}:{place.line} in {place.function}"
+
+
+def at_its_place(error: BaseException) -> str:
+    """` at file.py:20 in evict`, where the exception came up in code that is on trial."""
+    place = _place(error)
+    return "" if place is None or is_of_the_kit(place.file) else f" at {place_of(error)}"
+
+
+def _place(error: BaseException) -> Place | None:
     if isinstance(error, KVOffloadError):
-        return "" if error.__cause__ is None else place_of(error.__cause__)
+        return None if error.__cause__ is None else _place(error.__cause__)
     places: list[Place] = []
     traceback = error.__traceback__
     while traceback is not None:
@@ -142,8 +153,7 @@ def place_of(error: BaseException) -> str:
             code = traceback.tb_frame.f_code
             places.append(Place(code.co_filename, traceback.tb_lineno, code.co_name))
         traceback = traceback.tb_next
-    place = innermost(places)
-    return "" if place is None else f"{Path(place.file).name}:{place.line} in {place.function}"
+    return innermost(places)
 
 
 def in_one_line(text: str) -> str:

@@ -227,6 +227,7 @@ def contract_of(report: Report) -> Contract:
         level=report.level,
         host=report.host,
         held=len(by_verdict[Verdict.HELD]),
+        held_clauses=tuple(clause.id for clause in by_verdict[Verdict.HELD]),
         not_held=(*broken, *unreached),
         problem=report.problem,
         cut=report.cut,

@@ -302,6 +302,8 @@ def verify(
                 export_file.write(export_tests(reports).encode())
         finally:
             show_reports(screen, reports)
+            if export_file is not None:
+                tell(screen, f"{export}: these trials as tests, for `pytest {export}`")
         if json == TO_STDOUT:
             print_json(data)
 

@@ -143,7 +143,7 @@ def measure_cost(
     costs: list[CallCost] = []
     left_out: list[LeftOut] = []
     problem = ""
-    over = f"the {budget_s:g} s for it were over"
+    over = f"the {round(budget_s, 1):g} s for it were over"
     answers = run_in_own_process(_measured, plan, budget_s) if own_process else _measured(plan)
     for answer in answers:
         if isinstance(answer, CallCost):

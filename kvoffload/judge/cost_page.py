@@ -195,5 +195,5 @@ def _missing(one: PolicyCost) -> Iterator[str]:
             yield f"- {one.policy} with {left.size:,} chunks, not measured: {calls}; {left.why}"
     if one.memory.left_out and not one.memory.problem:
         what = ", ".join(one.memory.left_out)
-        over = f"the {one.memory.budget_s:g} s for it were over"
+        over = f"the {round(one.memory.budget_s, 1):g} s for it were over"
         yield f"- {one.policy}, memory not measured: {what}; {over}"

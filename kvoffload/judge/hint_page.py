@@ -62,5 +62,8 @@ def _said(report: HintReport | None) -> str:
             f"value by {over}."
         )
     if report.costs_at_most is not None and report.reads_hints is not False:
-        said.append(f"Wrong hints cost at most {report.costs_at_most:.4f}.")
+        said.append(
+            "Wrong or malformed hints take at most "
+            f"{report.costs_at_most:.4f} from its value without any."
+        )
     return " ".join(said)

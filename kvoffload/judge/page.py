@@ -78,6 +78,10 @@ def _contract(contract: Contract, command: str) -> Iterator[str]:
         held = f"{contract.held} clauses held, level {contract.level}, host {contract.host}"
         cut = ", ".join(f"{engine} {percent(share)}" for engine, share in contract.cut.items())
         yield f"**{contract.verdict}**: {held}{cut and f'; cut by time: {cut}'}."
+        if contract.held_clauses:
+            yield ""
+            yield f"Held: {', '.join(contract.held_clauses)}."
+            yield ""
     yield from (f"- {line.id} {line.verdict}: {line.what}" for line in contract.not_held)
     yield ""
     yield from again(command)
@@ -93,7 +97,8 @@ def _value(judgement: Judgement, value: TraceValue) -> Iterator[str]:
         f"{value.working_set:,} chunks of {size_text(value.chunk_bytes)}. The first "
         f"{value.warm_up:,} requests warm up and are left out; written and refused are of the "
         f"whole trace. Hits: the share of {unit} that the CPU tier saves, of blocks in brackets, "
-        "with 95% intervals. Gap: the share closed of the way from LRU to the optimum, in tokens."
+        "with 95% intervals. Gap: the share closed of the way from LRU to the optimum, in tokens. "
+        "Requests carry no hints here; what they add is under Hints."
     )
     yield ""
     for tier in value.tiers:

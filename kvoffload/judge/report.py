@@ -33,6 +33,7 @@ class Contract:
     level: str
     host: str
     held: int
+    held_clauses: tuple[str, ...] = ()
     not_held: tuple[ClauseLine, ...] = ()
     problem: str = ""
     cut: Mapping[str, float] = field(factory=dict)

@@ -23,7 +23,7 @@ def session_lines(value: SessionValue, command: str) -> Iterator[str]:
             f"{value.capacity:,} chunks ({value.of_working_set:.4f} of the working set), {where}; "
             f"sessions {whose}: {first.continuing:,} of {first.requests:,} requests after the "
             f"warm-up continue one. By turn, the {unit} that a request got: p10 / p50 / p90; "
-            "`possible` is the p50 of a cache without bound."
+            "`possible` is the p50 of a cache without bound. Requests carry no hints here."
         )
         yield ""
         yield from table_head(["turn", "requests", "possible", *(each.policy for each in reports)])

@@ -12,7 +12,7 @@ from stateful_models import operations as op
 from stateful_models.capabilities import NONE, Capabilities
 from stateful_models.contract import Kind
 from stateful_models.invariants.base import Finding, Invariant
-from stateful_models.loading import words_of
+from stateful_models.loading import at_its_place, words_of
 from stateful_models.operations import key_text
 from stateful_models.steps import BadAnswerError, Found, Step, Victims
 
@@ -104,7 +104,8 @@ class PolicyContract(Invariant[PolicyBooks]):
         elif step.error is not None:
             yield Finding(
                 "POL-7",
-                f"{operation.verb} raised {type(step.error).__name__}: {words_of(step.error)}",
+                f"{operation.verb} raised {type(step.error).__name__}: {words_of(step.error)}"
+                f"{at_its_place(step.error)}",
             )
         elif isinstance(operation, op.Get):
             yield from self._got(operation.key, step.result, books)

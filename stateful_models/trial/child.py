@@ -16,7 +16,7 @@ from attrs import evolve
 from kvoffload import CachePolicy, OffloadingManager
 from kvoffload.errors import VLLMError
 from stateful_models.account import Account
-from stateful_models.drivers import Driver, DriverFailedError
+from stateful_models.drivers import Driver, DriverFailedError, authored
 from stateful_models.engines.base import PolicyTrial
 from stateful_models.engines.determinism import digest_of_choices, programs_to_repeat
 from stateful_models.engines.manager_runs import usual_invariants
@@ -209,6 +209,12 @@ def _answer(
         observe=watched.observe,
         own=[one.promise for one in own],
     )
+    asked = sorted(watched.hints.asked)
+    if asked and all(name != "contexts" for name, _ in authored(driver)):
+        advice.append(
+            f"it asks for hints ({', '.join(asked)}), and no driver says by `contexts` what they "
+            "usually are: no request had them but in wrong forms"
+        )
     if provider is not None:
         advice += [
             f"{name} is not in the stand-ins of {provider.version}, and the target goes on without"
