@@ -165,7 +165,6 @@ def test_they_are_explained(place: Path, capsys: Output) -> None:
     assert "the invariant FewAtOnce, in every program of the engines random, hostile hints" in text
     assert run(["explain", *OWN]) == 0
     assert "OWN-2     C No more than" in capsys.readouterr().out
-    capsys.readouterr()
     assert run(["explain", "OWN-9", *OWN]) == 2
     assert "no clause is called that (the invariants given judge" in capsys.readouterr().err
 

@@ -134,13 +134,17 @@ def place_of(error: BaseException) -> str:
     Empty where one of our own says in words what was wrong with somebody else's code.
     """
     place = _place(error)
-    return "" if place is None else f"{Path(place.file).name}:{place.line} in {place.function}"
+    return "" if place is None else _named(place)
 
 
 def at_its_place(error: BaseException) -> str:
     """` at file.py:20 in evict`, where the exception came up in code that is on trial."""
     place = _place(error)
-    return "" if place is None or is_of_the_kit(place.file) else f" at {place_of(error)}"
+    return "" if place is None or is_of_the_kit(place.file) else f" at {_named(place)}"
+
+
+def _named(place: Place) -> str:
+    return f"{Path(place.file).name}:{place.line} in {place.function}"
 
 
 def _place(error: BaseException) -> Place | None:

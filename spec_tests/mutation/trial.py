@@ -78,18 +78,14 @@ def baseline(engines: Sequence[Engine]) -> dict[str, float]:
     engines do; BaselineError for that one.
     """
     *others, last = engines
-    read_end, write_end = os.pipe()
-    pid = _fork()
-    if not pid:
-        told = ""
+
+    def measure() -> str:
         try:
-            told = f"{_seconds(last)}"
+            return f"{_seconds(last)}"
         except BaseException as error:
-            told = f"{last.name}: {error!r}"
-        finally:
-            os.write(write_end, told.encode(errors="replace")[:SAID])
-            os._exit(0)
-    os.close(write_end)
+            return f"{last.name}: {error!r}"
+
+    pid, read_end = _apart(measure)
     took = {engine.name: _seconds(engine) for engine in others}
     with open(read_end, "rb") as pipe:
         told = pipe.read().decode(errors="replace")
@@ -107,11 +103,24 @@ def _seconds(engine: Engine) -> float:
     return time.process_time() - began
 
 
-def _fork() -> int:
+def _apart(work: Callable[[], str]) -> tuple[int, int]:
+    """Fork a child that writes what this returns; its number, and the pipe to read that from."""
+    read_end, write_end = os.pipe()
     with warnings.catch_warnings():
         # numpy's threads idle when this is called, and hold nothing that the child will need.
         warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
+        pid = os.fork()
+    if pid:
+        os.close(write_end)
+        return pid, read_end
+    status = 1
+    try:
+        os.close(read_end)
+        os.write(write_end, work().encode(errors="replace")[:SAID])
+        status = 0
+    finally:
+        # Whatever happened: no handler, buffer or test runner of the parent's may go on here.
+        os._exit(status)
 
 
 def limits_from(took: Limits) -> Limits:
@@ -165,22 +174,14 @@ def _wait_for_any(running: Iterable[int]) -> tuple[int, int]:
 
 
 def _start(mutant: Mutant, engines: Sequence[Engine], limits: Limits) -> tuple[int, _Child]:
-    read_end, write_end = os.pipe()
     began = time.monotonic()
-    pid = _fork()
-    if pid:
-        os.close(write_end)
-        return pid, _Child(mutant, read_end, began)
-    status = 1
-    try:
-        os.close(read_end)
+
+    def live() -> str:
         _confine()
-        said = _live(mutant, engines, limits)
-        os.write(write_end, said.encode(errors="replace")[:SAID])
-        status = 0
-    finally:
-        # Whatever happened: no handler, buffer or test runner of the parent's may go on here.
-        os._exit(status)
+        return _live(mutant, engines, limits)
+
+    pid, pipe = _apart(live)
+    return pid, _Child(mutant, pipe, began)
 
 
 def _confine() -> None:
