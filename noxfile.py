@@ -85,8 +85,8 @@ def versions(session: nox.Session) -> None:
 
 @nox.session
 def nightly(session: nox.Session) -> None:
-    """Run the tests on many more examples, other ones every time."""
-    test(session, "--hypothesis-profile=nightly")
+    """Run every case of the tests, on many more examples, other ones every time."""
+    test(session, "--hypothesis-profile=nightly", "-m", "")
 
 
 @nox.session
