@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class Reach:
@@ -16,6 +16,10 @@ class Reach:
         """Count a situation, if it is one."""
         if when:
             self._seen[situation] += 1
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Count what was counted elsewhere, by name."""
+        self._seen.update(counts)
 
     def __getitem__(self, situation: str) -> int:
         return self._seen[situation]

@@ -181,12 +181,15 @@ class Trial(ABC, Generic[DriverT, MakeT, RunT]):
         self._ended_early(engine, played / of, hung=True)
         self.note(f"{engine.name}: ended after {played} of {of} programs, for calls did not return")
 
-    def due(self, engines: Iterable[EngineT], wants: Callable[[str], bool]) -> Iterator[EngineT]:
-        """Those that judge a wanted clause, in order, until calls did not return too often."""
-        asked = [one for one in engines if any(map(wants, one.judged(self.by_invariants)))]
-        for number, engine in enumerate(asked):
+    def asked(self, engines: Iterable[EngineT], wants: Callable[[str], bool]) -> list[EngineT]:
+        """Those that judge a wanted clause."""
+        return [one for one in engines if any(map(wants, one.judged(self.by_invariants)))]
+
+    def due(self, engines: Sequence[EngineT]) -> Iterator[EngineT]:
+        """The engines in order, until calls did not return too often."""
+        for number, engine in enumerate(engines):
             if self.gave_up:
-                for left in asked[number:]:
+                for left in engines[number:]:
                     self._ended_early(left, 0.0, hung=True)
                 self.note(GAVE_UP)
                 return
@@ -443,6 +446,8 @@ class AnyEngine(ABC):
     compares: ClassVar[bool] = False
     judges_all: ClassVar[bool] = False
     """Whether each of its runs is judged by all invariants."""
+    independent: ClassVar[bool] = False
+    """Whether it needs nothing that engines before it have found out, and takes nothing back."""
 
     def judged(self, by_invariants: Collection[str]) -> frozenset[str]:
         """All clauses that it judges; `by_invariants` are those that the invariants of a run do."""

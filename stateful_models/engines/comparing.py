@@ -127,6 +127,7 @@ class Law(Engine):
     """
 
     compares: ClassVar[bool] = True
+    independent: ClassVar[bool] = True
     clause: ClassVar[str]
     kind: ClassVar[Kind | None]
     situation: ClassVar[str]

@@ -287,6 +287,7 @@ class Cost(Engine):
     name: ClassVar[str] = "cost"
     clauses: ClassVar[tuple[str, ...]] = ("POL-8",)
     compares: ClassVar[bool] = True
+    independent: ClassVar[bool] = True
 
     @override
     def run(self, trial: PolicyTrial[P]) -> None:

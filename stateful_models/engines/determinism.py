@@ -48,6 +48,7 @@ class Determinism(Engine):
     name: ClassVar[str] = DETERMINISM
     clauses: ClassVar[tuple[str, ...]] = ("POL-5",)
     compares: ClassVar[bool] = True
+    independent: ClassVar[bool] = True
 
     def __init__(self, look: Look = lambda: lambda: (), durations: tuple[float, ...] = ()) -> None:
         super().__init__()

@@ -284,6 +284,7 @@ class Exhaustive(Engine):
 
     name: ClassVar[str] = "exhaustive"
     judges_all: ClassVar[bool] = True
+    independent: ClassVar[bool] = True
     clauses: ClassVar[tuple[str, ...]] = tuple(SITUATIONS)
 
     def __init__(self, durations: Sequence[float] = ()) -> None:

@@ -36,6 +36,7 @@ class Law(ManagerEngine):
     """Holds `level.laws` programs of hosts that make no mistakes against one law."""
 
     compares: ClassVar[bool] = True
+    independent: ClassVar[bool] = True
 
     @override
     def run(self, trial: ManagerTrial[M]) -> None:
@@ -200,6 +201,7 @@ class Undrained(ManagerEngine):
     """
 
     name: ClassVar[str] = "backlog"
+    independent: ClassVar[bool] = True
     clauses: ClassVar[tuple[str, ...]] = ("EVT-4",)
 
     @override

@@ -68,6 +68,7 @@ class SmallManagerPrograms(ManagerEngine):
 
     name: ClassVar[str] = "exhaustive"
     judges_all: ClassVar[bool] = True
+    independent: ClassVar[bool] = True
     clauses: ClassVar[tuple[str, ...]] = tuple(
         clause for clause in MANAGER_SITUATIONS if clause not in BY_LAWS
     )

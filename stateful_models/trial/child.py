@@ -7,7 +7,7 @@ target is.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
@@ -38,6 +38,7 @@ from stateful_models.operations import (
 from stateful_models.own_invariants import OwnInvariant, class_of_own, is_over, promise_of
 from stateful_models.signatures import why_not_built
 from stateful_models.steps import Step
+from stateful_models.trial.beside import Tally, tally
 from stateful_models.trial.channel import ChildChannel
 from stateful_models.trial.clock import (
     VirtualClock,
@@ -198,6 +199,17 @@ def _answer(
         )
         programs = programs_to_repeat(trial, watched.durations)
         return Digest(digest_of_choices(trial, programs))
+    # What of vLLM was asked for in vain, here or beside.
+    unanswered: dict[str, None] = {}
+
+    def asked_in_vain() -> Sequence[str]:
+        return () if provider is None else provider.unanswered
+
+    def tallies() -> Iterator[Tally]:
+        yield from watched.tallies()
+        yield from _tallies_of(own, judgings)
+        yield tally(asked_in_vain, lambda before, after: unanswered.update(dict.fromkeys(after)))
+
     report = try_policy(
         driver,
         policy_engines(watched.durations, watched.hints, watched.outside),
@@ -208,6 +220,7 @@ def _answer(
         now=real_effort,
         observe=watched.observe,
         own=[one.promise for one in own],
+        tallies=tallies,
     )
     asked = sorted(watched.hints.asked)
     if asked and all(name != "contexts" for name, _ in authored(driver)):
@@ -218,7 +231,7 @@ def _answer(
     if provider is not None:
         advice += [
             f"{name} is not in the stand-ins of {provider.version}, and the target goes on without"
-            for name in provider.unanswered
+            for name in dict.fromkeys((*asked_in_vain(), *unanswered))
         ]
     return evolve(report, notes=(*advice, *report.notes))
 
@@ -250,6 +263,7 @@ def _manager_report(
         now=real_effort,
         observe=watched.observe,
         own=[one.promise for one in own],
+        tallies=lambda: [*watched.tallies(), *_tallies_of(own, judgings)],
     )
     return evolve(report, notes=(*driver.remarks, *advice, *report.notes))
 
@@ -280,6 +294,12 @@ class _Watched:
     def outside(self) -> Callable[[], list[str]]:
         """State outside the object as it is now; what is returned tells how it has changed."""
         return OutsideState(self._target, type(self._sample)).changed_since
+
+    def tallies(self) -> Iterator[Tally]:
+        """Of which lines ran, and of the hints that were asked for."""
+        lines = self._lines
+        yield tally(lines.missing, lambda before, after: lines.ran_elsewhere(after))
+        yield tally(self.hints.state, self.hints.add)
 
     def observe(self) -> Observed:
         """What was seen so far."""
@@ -371,6 +391,17 @@ def _built(request: Request, maker: object, do: _Marking, build: Callable[[], T]
         raise TargetError(f"{request.target}: cannot be built: {why}") from error
     finally:
         do(Doing())
+
+
+def _tallies_of(own: Sequence[_Counted[BooksT]], judgings: Judgings) -> Iterator[Tally]:
+    """Of how often invariants of the author's own have judged, and what of theirs ran then."""
+
+    def add(before: Sequence[int], after: Sequence[int]) -> None:
+        for one, earlier, later in zip(own, before, after, strict=True):
+            one.promise.judged += later - earlier
+
+    yield tally(lambda: [one.promise.judged for one in own], add)
+    yield tally(judgings.ran, lambda before, after: judgings.ran_elsewhere(after))
 
 
 class _Counted(Generic[BooksT]):

@@ -71,6 +71,16 @@ class OwnLines(Watching):
         self._missing: dict[int, set[int]] = {id(code): _lines_of(code) for code in every}
         super().__init__(watch_lines(every, self._missing))
 
+    def missing(self) -> list[frozenset[int]]:
+        """The lines that have not run, code by code."""
+        return [frozenset(self._missing[id(code)]) for codes in self._codes for code in codes]
+
+    def ran_elsewhere(self, missing: Sequence[Collection[int]]) -> None:
+        """Take what a copy of this process says is `missing` there: all else ran."""
+        every = (code for codes in self._codes for code in codes)
+        for code, lines in zip(every, missing, strict=True):
+            self._missing[id(code)].intersection_update(lines)
+
     def report(self) -> list[MethodLines]:
         """The functions, as they follow each other in the file."""
         found = [(codes[0], self._of(codes)) for codes in self._codes]

@@ -41,6 +41,20 @@ class HintNames:
         """Names that were asked for and that no hints had, in alphabetical order."""
         return tuple(sorted(self._asked.keys() - self._given))
 
+    def state(self) -> tuple[Mapping[str, int], frozenset[str], bool]:
+        """How often each name was asked for, which were given, whether all were asked for."""
+        return dict(self._asked), frozenset(self._given), self.asked_for_all
+
+    def add(
+        self,
+        before: tuple[Mapping[str, int], frozenset[str], bool],
+        after: tuple[Mapping[str, int], frozenset[str], bool],
+    ) -> None:
+        """Take what a copy of this has seen since it had the state `before`."""
+        self._asked.update(Counter(after[0]) - Counter(before[0]))
+        self._given |= after[1]
+        self.asked_for_all |= after[2]
+
     def record(self, hints: HintsT) -> HintsT:
         """The hints, equal to what they were, telling here what they are asked for.
 

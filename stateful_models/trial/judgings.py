@@ -76,6 +76,17 @@ class Judgings(Watching):
         self._codes = watched
         super().__init__(watch_instructions(watched, self._missing, self._saw))
 
+    def ran(self) -> list[bool]:
+        """Of each place that decides whether it ran."""
+        return [decision.ran for decision in self._decisions()]
+
+    def ran_elsewhere(self, ran: Sequence[bool]) -> None:
+        """Take what a copy of this process says that `ran` there."""
+        for decision, there in zip(list(self._decisions()), ran, strict=True):
+            if there and not decision.ran:
+                decision.ran = True
+                self._forget(decision)
+
     def undecided(self, cls: type[object]) -> str:
         """What of an invariant's code never ran, in words; "" if all that decides did."""
         by_file: dict[str, list[_Function]] = {}
@@ -88,6 +99,11 @@ class Judgings(Watching):
             if not all(one.ran for function in functions for one in function.decisions)
         )
         return "; ".join(told)
+
+    def _decisions(self) -> Iterator[_Decision]:
+        for functions in self._functions.values():
+            for function in functions:
+                yield from function.decisions
 
     def _saw(self, code: int, offset: int) -> None:
         for decision in self._at.pop((code, offset), ()):

@@ -14,6 +14,7 @@ from stateful_models.engines.managers import MANAGER_SITUATIONS, ManagerEngine, 
 from stateful_models.engines.runs import PLAIN, Surroundings
 from stateful_models.engines.suites import manager_law
 from stateful_models.manager_drivers import ManagerDriver
+from stateful_models.trial.beside import Tally, play_engines
 from stateful_models.trial.manager_consequences import manager_consequence, quiet_consequence
 from stateful_models.trial.pasting import program_test, verdict_test
 from stateful_models.trial.reports import Observed, OwnPromise, Reporter, Shown, is_own
@@ -41,8 +42,12 @@ def try_manager(
     now: Callable[[], float],
     observe: Callable[[], Observed] = Observed,
     own: Sequence[OwnPromise] = (),
+    tallies: Callable[[], Iterable[Tally]] | None = None,
 ) -> Report:
-    """Run the engines that judge a wanted clause, and say what is known of each clause."""
+    """Run the engines that judge a wanted clause, and say what is known of each clause.
+
+    `tallies` is that of `play_engines`.
+    """
     begun = now()
     trial: ManagerTrial[M] = ManagerTrial(
         driver=driver,
@@ -57,8 +62,8 @@ def try_manager(
         # All others are listed by the engines.
         by_invariants={clause for one in own for clause in one.clauses},
     )
-    for engine in trial.due(engines, request.wants):
-        engine.run(trial)
+    asked = trial.asked(engines, request.wants)
+    play_engines(trial, asked, lambda engine: engine.run(trial), tallies)
 
     def show(breach: Breach) -> Shown:
         program = breach.program

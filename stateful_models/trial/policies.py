@@ -13,6 +13,7 @@ from stateful_models.engines.base import Breach, Engine, PolicyTrial
 from stateful_models.engines.runs import PLAIN, MakeInvariants, Surroundings, run_program
 from stateful_models.engines.suites import policy_law
 from stateful_models.engines.wrapper import Wrapper
+from stateful_models.trial.beside import Tally, play_engines
 from stateful_models.trial.consequences import consequence, quiet_consequence
 from stateful_models.trial.pasting import program_test, verdict_test
 from stateful_models.trial.reports import Observed, OwnPromise, Reporter, Shown, is_own
@@ -35,8 +36,12 @@ def try_policy(
     now: Callable[[], float],
     observe: Callable[[], Observed] = Observed,
     own: Sequence[OwnPromise] = (),
+    tallies: Callable[[], Iterable[Tally]] | None = None,
 ) -> Report:
-    """Run the engines that judge a wanted clause, and say what is known of each clause."""
+    """Run the engines that judge a wanted clause, and say what is known of each clause.
+
+    `tallies` is that of `play_engines`.
+    """
     begun = now()
     trial: PolicyTrial[P] = PolicyTrial(
         driver=driver,
@@ -51,8 +56,8 @@ def try_policy(
         own=[one.name for one in own],
         by_invariants={clause for one in make_invariants(1) for clause in one.clauses},
     )
-    for engine in trial.due(engines, request.wants):
-        engine.run(trial)
+    asked = trial.asked(engines, request.wants)
+    play_engines(trial, asked, lambda engine: engine.run(trial), tallies)
 
     def not_applicable(scope: Scope) -> str:
         return scope.not_applicable(trial.capabilities)
