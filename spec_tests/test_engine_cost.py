@@ -118,7 +118,7 @@ def test_without_a_claim_the_worst_call_and_its_growth_are_noted() -> None:
     (note,) = trial.notes
     assert note.startswith("worst eviction: ")
     assert "for 1 chunk of 64" in note
-    assert "grows with capacity: 3.9x for 4x" in note
+    assert "That is 3.9 times what it takes in a cache of 1/4 of the chunks" in note
 
 
 def test_visits_are_those_of_evict_alone() -> None:

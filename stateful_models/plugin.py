@@ -369,5 +369,5 @@ def _told(verdict: ClauseVerdict, host: str) -> str:
     if verdict.consequence:
         lines.append(f"{host or 'an engine'} then: {verdict.consequence}")
     if verdict.test:
-        lines += ["as a test:", *verdict.test.splitlines()]
+        lines += ["", "as a test:", "", *verdict.test.splitlines()]
     return "\n".join(lines)

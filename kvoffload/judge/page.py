@@ -113,7 +113,7 @@ def _tier(name: str, value: TraceValue, tier: TierValue) -> Iterator[str]:
             f"Behind a GPU tier of {tier.gpu_chunks:,} chunks, which itself serves "
             f"{tier.gpu_token_hits:.4f} ({tier.gpu_block_hits:.4f})"
         )
-    yield f"{where}; a CPU tier without bound: {_hits(tier.infinite)}"
+    yield f"{where}; an infinite CPU tier: {_hits(tier.infinite)}"
     yield ""
     others = [each for each in _names(tier.points) if each not in (name, OPTIMUM)]
     is_base = not any(point.over_lru for point in tier.of(name))

@@ -58,7 +58,7 @@ def draw_curves(value: TraceValue, judged: str = "") -> Figure:
     """Token hit ratio over the capacity, a panel for each GPU tier: every policy, and the optimum.
 
     Bands are 95% intervals of LRU and of the policy that is `judged`, if one is; the line at the
-    top is a CPU tier without bound.
+    top is an infinite CPU tier.
     """
     with styled():
         tiers = value.tiers
@@ -93,7 +93,7 @@ def draw_curves(value: TraceValue, judged: str = "") -> Figure:
 
 
 def draw_turns(judgement: Judgement, value: SessionValue) -> Figure:
-    """Tokens that a request got, by turn: the median of each policy, and of a cache without bound.
+    """Tokens that a request got, by turn: the median of each policy, and of an infinite cache.
 
     Bars go from the tenth to the ninetieth in a hundred.
     """
@@ -129,7 +129,7 @@ def draw_turns(judgement: Judgement, value: SessionValue) -> Figure:
             _, report = reports[0]
             axes.plot(
                 [turn.turn for turn in report.turns],
-                [turn.possible_p50 for turn in report.turns],
+                [turn.infinite_p50 for turn in report.turns],
                 color="#000000",
                 linewidth=0.8,
                 label=INFINITE,

@@ -23,16 +23,16 @@ def session_lines(value: SessionValue, command: str) -> Iterator[str]:
             f"{value.capacity:,} chunks ({value.of_working_set:.4f} of the working set), {where}; "
             f"sessions {whose}: {first.continuing:,} of {first.requests:,} requests after the "
             f"warm-up continue one. By turn, the {unit} that a request got: p10 / p50 / p90; "
-            "`possible` is the p50 of a cache without bound. Requests carry no hints here."
+            "`infinite` is the p50 of a cache that keeps everything. Requests carry no hints here."
         )
         yield ""
-        yield from table_head(["turn", "requests", "possible", *(each.policy for each in reports)])
+        yield from table_head(["turn", "requests", "infinite", *(each.policy for each in reports)])
         for place, turn in enumerate(first.turns):
             yield row(
                 [
                     f"{turn.turn}+" if turn.and_later else f"{turn.turn}",
                     f"{turn.requests:,}",
-                    f"{turn.possible_p50:,}",
+                    f"{turn.infinite_p50:,}",
                     *(_turn(each, place) for each in reports),
                 ]
             )

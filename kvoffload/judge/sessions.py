@@ -125,7 +125,7 @@ def shared_heads(requests: Sequence[TraceRequest]) -> Counts:
 
 
 def infinite(workload: Workload) -> Outcome:
-    """What a CPU tier without bound serves: whatever came up before."""
+    """What an infinite CPU tier serves: whatever came up before."""
     seen: set[int] = set()
     blocks: list[int] = []
     tokens: list[int] = []
@@ -146,7 +146,7 @@ class TurnHits:
     """Tokens a request that the CPU tier served, over the `requests` of one turn.
 
     `p10` of these requests (one in ten) got so many or fewer, `p50` half of them, `p90` nine in
-    ten; `possible_p50` is the median of what a cache without bound would serve. Blocks instead of
+    ten; `infinite_p50` is the median of what an infinite cache would serve. Blocks instead of
     tokens where the trace has none.
     """
 
@@ -156,12 +156,12 @@ class TurnHits:
     p10: int
     p50: int
     p90: int
-    possible_p50: int
+    infinite_p50: int
 
 
 @frozen(kw_only=True)
 class Starved:
-    """Requests that got nothing, of those for which there was something: a cache without bound
+    """Requests that got nothing, of those for which there was something: an infinite cache
     would have served them a block at least. `share` is None if there are none of the latter."""
 
     starved: int
@@ -208,7 +208,7 @@ def hits_by_turn(
             p10=_quantile(outcome.token_hits[turns == turn], 10),
             p50=_quantile(outcome.token_hits[turns == turn], 50),
             p90=_quantile(outcome.token_hits[turns == turn], 90),
-            possible_p50=_quantile(possible.token_hits[turns == turn], 50),
+            infinite_p50=_quantile(possible.token_hits[turns == turn], 50),
         )
         for turn in range(1, TURNS + 1)
         if (turns == turn).any()

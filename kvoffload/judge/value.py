@@ -70,7 +70,7 @@ class Point:
 
 @frozen(kw_only=True)
 class TierValue:
-    """Behind one GPU tier: what that serves itself, what a CPU tier without bound would add, and a
+    """Behind one GPU tier: what that serves itself, what an infinite CPU tier would add, and a
     point for each policy and capacity, the optimum among them."""
 
     gpu_chunks: int

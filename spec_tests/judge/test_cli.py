@@ -597,7 +597,7 @@ def test_what_is_to_come_is_told_and_not_on_the_page(
     assert lines[:2] == [
         "sieve: value (runs over 1 trace, counted once they are planned); then cost (each policy "
         "for up to 5 s)",
-        # That of the policy, of LRU, ARC, the optimum and a cache without bound.
+        # That of the policy, of LRU, ARC, the optimum and an infinite cache.
         "sieve: 5 runs over 1 trace, one after the other; 1,500 requests in all",
     ]
     assert lines[2:7] == [f"sieve: runs, {done} of 5" for done in range(1, 6)]

@@ -195,8 +195,10 @@ class PolicyContract(Invariant[PolicyBooks]):
             if victim.key not in books.slots:
                 yield Finding("POL-2", f"the victim {name} is not resident")
             elif books.ref_cnt[victim.key] != 0:
-                state = "pending" if books.ref_cnt[victim.key] < 0 else "pinned"
-                yield Finding("POL-2", f"the victim {name} is {state}")
+                pins = books.ref_cnt[victim.key]
+                state = "pending" if pins < 0 else "pinned"
+                times = f", {pins} times" if pins > 1 else ""
+                yield Finding("POL-2", f"the victim {name} is {state}{times}")
             elif not victim.own:
                 yield Finding("POL-2", f"the victim {name} came with another chunk")
         asked, number = evict.count, len(given.victims)
