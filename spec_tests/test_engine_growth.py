@@ -17,6 +17,7 @@ from kvoffload.policies.lru import LRUCachePolicy
 from stateful_models.capabilities import Capabilities
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
+from stateful_models.engines import growth
 from stateful_models.engines.base import Breach, PolicyTrial
 from stateful_models.engines.churn import Held, Passed
 from stateful_models.engines.growth import Growth
@@ -34,7 +35,9 @@ from stateful_models.levels import QUICK
 
 
 def tried(
-    cls: type[CachePolicy], capabilities: Capabilities | None = None
+    cls: type[CachePolicy],
+    capabilities: Capabilities | None = None,
+    longest: int = growth.LONGEST,
 ) -> PolicyTrial[CachePolicy]:
     trial = PolicyTrial(
         Driver[CachePolicy](cls),
@@ -42,12 +45,15 @@ def tried(
         capabilities=capabilities or Capabilities(),
         level=evolve(QUICK, churn=1_500),
     )
-    Growth().run(trial)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(growth, "LONGEST", longest)
+        Growth().run(trial)
     return trial
 
 
 def breach_of(cls: type[CachePolicy], kind: Kind) -> Breach:
-    return tried(cls).breaches["POL-4", kind]
+    """Of what has no bound, and need not be followed as far as what may have one."""
+    return tried(cls, longest=2).breaches["POL-4", kind]
 
 
 @pytest.mark.parametrize("cls", [LRUCachePolicy, ARCCachePolicy, Plain])
