@@ -94,7 +94,7 @@ def dask() -> Generator[Executor]:
     distributed: Any = import_module("distributed")
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None
         ) as cluster,
         executor_for(None, cluster.scheduler_address) as executor,
     ):
