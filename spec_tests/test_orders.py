@@ -71,6 +71,7 @@ def played(
     )
 
 
+@pytest.mark.parametrize("programs", [700, pytest.param(2_000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     ("cls", "capabilities", "clauses"),
     [
@@ -79,10 +80,10 @@ def played(
     ],
 )
 def test_our_own_policies_keep_the_orders_that_they_claim(
-    cls: type[CachePolicy], capabilities: Capabilities, clauses: set[str]
+    cls: type[CachePolicy], capabilities: Capabilities, clauses: set[str], programs: int
 ) -> None:
     reached: set[str] = set()
-    for run in drawn(cls, capabilities, 2_000):
+    for run in drawn(cls, capabilities, programs):
         assert run.violations == []
         reached |= reached_by(run.judge.invariants)
     assert reached == clauses

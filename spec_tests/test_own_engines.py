@@ -28,8 +28,9 @@ def test_faults() -> None:
 
 
 @pytest.mark.clause("POL-2")
-def test_orders() -> None:
-    try_orders(range(30), 200)
+@pytest.mark.parametrize("seeds", [10, pytest.param(30, marks=pytest.mark.nightly)])
+def test_orders(seeds: int) -> None:
+    try_orders(range(seeds), 200)
 
 
 @pytest.mark.clause("POL-4")

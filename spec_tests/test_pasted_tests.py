@@ -84,8 +84,16 @@ def mended(text: str, target: str, *, manager: bool) -> str:
     ("target", "clause", "check"),
     [
         (f"{GALLERY}.stores:Store7SlotTwice", "STORE-7", "check_manager("),
-        (f"{GALLERY}.lifecycles:Tier3MindsTheFilter", "TIER-3", "check_manager("),
-        (f"{GALLERY}.telling:Key2ValidatesAsItGoes", "KEY-2", "check_manager("),
+        pytest.param(
+            f"{GALLERY}.lifecycles:Tier3MindsTheFilter",
+            *("TIER-3", "check_manager("),
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            f"{GALLERY}.telling:Key2ValidatesAsItGoes",
+            *("KEY-2", "check_manager("),
+            marks=pytest.mark.nightly,
+        ),
         (f"{GALLERY}.lifecycles:Store10DiesWithItsPolicy", "STORE-10", "check_manager_law("),
         (f"{GALLERY}.reports:Evt4NeverFolds", "EVT-4", "verdict_on("),
     ],

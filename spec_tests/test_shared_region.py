@@ -754,8 +754,9 @@ def test_more_memory_than_there_is_has_a_name(rows: Rows) -> None:
 # Killed anywhere
 
 
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("is_alone", [True, False])
-def test_a_rank_may_be_killed_at_every_line(place: Path, is_alone: bool) -> None:
+def test_a_rank_may_be_killed_at_every_line(place: Path, is_alone: bool, every: int) -> None:
     """It makes, joins or leaves a region, with what a dead engine left in the way."""
     living = None if is_alone else region(place)
     if living is not None:
@@ -766,7 +767,7 @@ def test_a_rank_may_be_killed_at_every_line(place: Path, is_alone: bool) -> None
 
     line = 0
     while killed_at(line, come_and_go):
-        line += 1
+        line += every
         if line % 3 == 0:
             killed_after(lambda: region(place, "dead"))
         if living is not None:

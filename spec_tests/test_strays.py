@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Set
 
 import pytest
+from attrs import evolve
 from typing_extensions import override
 
 from kvoffload import ChunkStatus, OffloadKey, ReqContext
@@ -14,7 +15,13 @@ from stateful_models.drivers import Driver
 from stateful_models.engines.random import RandomPrograms
 from stateful_models.engines.runs import PolicyRun, run_program
 from stateful_models.invariants.policies import PolicyContract
+from stateful_models.levels import Level
 from stateful_models.programs import HostOperation, Program
+
+LEVELS = [
+    pytest.param(evolve(SHORT, programs=150), id="150 programs"),
+    pytest.param(SHORT, id="as many as quickly", marks=pytest.mark.nightly),
+]
 
 
 class LosesPinned(Fifo):
@@ -228,9 +235,12 @@ def test_where_looking_keeps_the_key_the_promise_of_get_is_broken() -> None:
     )
 
 
-def test_of_whoever_hides_pins_the_promise_of_get_is_broken_though_nothing_else_is_asked() -> None:
+@pytest.mark.parametrize("level", LEVELS)
+def test_of_whoever_hides_pins_the_promise_of_get_is_broken_though_nothing_else_is_asked(
+    level: Level,
+) -> None:
     for cls in (HidesPinned, HidesPinnedAndCounts):
-        trial = trial_of(Driver[Fifo](cls), level=SHORT)
+        trial = trial_of(Driver[Fifo](cls), level=level)
         RandomPrograms().run(trial)
         assert set(trial.breaches) == {("POL-1", Kind.SAFETY)}
 
@@ -245,8 +255,9 @@ def test_a_mark_that_no_run_was_played_again_for_leaves_it_open_who_is_to_blame(
     assert (violation.clause, violation.strayed) == ("POL-1", a)
 
 
-def test_a_trial_convicts_what_loses_pinned_chunks_of_one_clause() -> None:
-    trial = trial_of(Driver[Fifo](LosesPinned), level=SHORT)
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_trial_convicts_what_loses_pinned_chunks_of_one_clause(level: Level) -> None:
+    trial = trial_of(Driver[Fifo](LosesPinned), level=level)
     RandomPrograms().run(trial)
     assert set(trial.breaches) == {("POL-7", Kind.SAFETY)}
     message = trial.breaches["POL-7", Kind.SAFETY].message

@@ -1,5 +1,7 @@
 """The worker machine: the reference passes it, a wrong worker does not, a wrong caller is named."""
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -7,6 +9,7 @@ from typing_extensions import override
 
 from kvoffload.copying.layout import CopyLayout
 from kvoffload.copying.ordered import OrderedDevice
+from spec_tests.profiles import times
 from stateful_models.gallery.workers import BROKEN_WORKERS
 from stateful_models.machines import WorkerMachine, machine_test
 from stateful_models.workers import CopyingWorker, WorkerBreachError
@@ -14,8 +17,7 @@ from stateful_models.workers import CopyingWorker, WorkerBreachError
 
 def test_the_reference_under_any_order() -> None:
     """COPY-1 to COPY-4, COPY-6, MAP-3, ORD-1 to ORD-3; nothing that matters is left out."""
-    often = settings(max_examples=3 * settings().max_examples)
-    run_state_machine_as_test(WorkerMachine, settings=often)
+    run_state_machine_as_test(WorkerMachine, settings=times(3))
     assert WorkerMachine.reach.missing(WorkerMachine.SITUATIONS) == [], str(WorkerMachine.reach)
 
 
@@ -62,7 +64,9 @@ def run_quickly(machine: type[WorkerMachine]) -> None:
     )
 
 
-test_some_rules_alone = machine_test(WorkerMachine, only=["store", "load", "run"])
+test_some_rules_alone = machine_test(
+    WorkerMachine, only=["store", "load", "run"], settings=times(Fraction(1, 3))
+)
 
 
 def test_a_rule_that_is_overridden_stays_a_rule() -> None:
