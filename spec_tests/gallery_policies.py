@@ -1,20 +1,21 @@
 """The kit on its own gallery of policies, in a process with a virtual clock.
 
-`python -m spec_tests.gallery_policies broken|legal SHARD SHARDS` writes a line of JSON for each: of
-a broken policy whether it was convicted of its mistake, and after how many programs; of a legal
-one what it was convicted of, which must be nothing.
+`python -m spec_tests.gallery_policies broken|legal lot|all SHARD SHARDS` writes a line of JSON for
+each, or for those that the lot fell on: of a broken policy whether it was convicted of its mistake,
+and after how many programs; of a legal one what it was convicted of, which must be nothing.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from attrs import asdict, evolve, frozen
 
 from kvoffload import CachePolicy
+from spec_tests.lots import drawn_of
 from stateful_models.contract import CLAUSES, Kind, Profile
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import Demand, PolicyTrial
@@ -29,11 +30,16 @@ from stateful_models.trial.hint_names import HintNames
 from stateful_models.trial.leaks import OutsideState
 
 FOR_THE_BROKEN: Final[Level] = evolve(QUICK, shrinking=0, patience_s=20.0)
-FOR_THE_LEGAL: Final[Level] = evolve(
-    QUICK, programs=120, laws=8, depth=3, churn=800, cost_capacity=64, patience_s=20.0
-)
-"""A part of level quick, so that the tests end soon; all of it is for the night."""
+FOR_THE_LEGAL: Final[Mapping[str, Level]] = {
+    "lot": evolve(QUICK, programs=120, laws=8, churn=800, cost_capacity=64, patience_s=20.0),
+    "all": evolve(QUICK, patience_s=60.0),
+}
+"""A part of level quick for those that are drawn, so that the tests end soon; for all, which is for
+the night, the whole of it."""
 
+OF_THE_BROKEN: Final = 5
+"""Of those that break the same demand one of so many is drawn, at least one: a third of all."""
+OF_THE_LEGAL: Final = 3
 
 OF_PROCESSES: Final = ("POL-5", Kind.ADVICE)
 """What only shows when processes are compared."""
@@ -56,23 +62,38 @@ class Tried:
 
 def main() -> None:
     """Try a shard of the gallery."""
-    kind, shard, shards = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    kind, part, shard, shards = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     clock = VirtualClock()
     clock.install()
     with Alarm() as alarm:
-        for tried in (_broken if kind == "broken" else _legal)(clock, alarm, shard, shards):
+        for tried in (_broken if kind == "broken" else _legal)(clock, alarm, part, shard, shards):
             print(json.dumps(asdict(tried)), flush=True)
 
 
-def _broken(clock: VirtualClock, alarm: Alarm, shard: int, shards: int) -> Iterator[Tried]:
+def _broken(
+    clock: VirtualClock, alarm: Alarm, part: str, shard: int, shards: int
+) -> Iterator[Tried]:
     # Only now: some bind the clock when they are imported.
     from stateful_models.gallery.policies import BROKEN_POLICIES, GalleryDriver
 
-    for policy_cls, exhibit in list(BROKEN_POLICIES.items())[shard::shards]:
-        part = CLAUSES[exhibit.clause].part(exhibit.kind)
-        if (exhibit.clause, part.kind) == OF_PROCESSES:
-            continue
-        wanted = (exhibit.clause, part.kind)
+    demands: dict[type[CachePolicy], Demand] = {
+        policy_cls: (exhibit.clause, CLAUSES[exhibit.clause].part(exhibit.kind).kind)
+        for policy_cls, exhibit in BROKEN_POLICIES.items()
+    }
+    drawn = {
+        name
+        for demand in set(demands.values())
+        for name in drawn_of(
+            [policy_cls.__name__ for policy_cls, one in demands.items() if one == demand],
+            one_of=OF_THE_BROKEN,
+        )
+    }
+    chosen = [
+        (policy_cls, wanted)
+        for policy_cls, wanted in demands.items()
+        if wanted != OF_PROCESSES and (part == "all" or policy_cls.__name__ in drawn)
+    ]
+    for policy_cls, wanted in chosen[shard::shards]:
         trial, skipped = _try(GalleryDriver(policy_cls), clock, alarm, FOR_THE_BROKEN, wanted)
         breach = trial.breaches.get(wanted)
         yield Tried(
@@ -83,11 +104,16 @@ def _broken(clock: VirtualClock, alarm: Alarm, shard: int, shards: int) -> Itera
         )
 
 
-def _legal(clock: VirtualClock, alarm: Alarm, shard: int, shards: int) -> Iterator[Tried]:
+def _legal(
+    clock: VirtualClock, alarm: Alarm, part: str, shard: int, shards: int
+) -> Iterator[Tried]:
     from stateful_models.gallery.policies import LEGAL_POLICIES, GalleryDriver
 
-    for name, legal in list(LEGAL_POLICIES.items())[shard::shards]:
-        trial, _ = _try(GalleryDriver(legal.factory), clock, alarm, FOR_THE_LEGAL, None)
+    drawn = drawn_of(LEGAL_POLICIES, one_of=OF_THE_LEGAL)
+    chosen = list(LEGAL_POLICIES) if part == "all" else drawn
+    for name in chosen[shard::shards]:
+        driver = GalleryDriver(LEGAL_POLICIES[name].factory)
+        trial, _ = _try(driver, clock, alarm, FOR_THE_LEGAL[part], None)
         convicting = [
             demand
             for demand in trial.breaches

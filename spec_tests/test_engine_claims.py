@@ -11,6 +11,7 @@ from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
 from kvoffload.policies.arc import ARCCachePolicy
 from kvoffload.policies.lru import LRUCachePolicy
 from spec_tests.law_trials import BLIND, CLAIMED, NAMES, RemembersUses, broken, held
+from spec_tests.lots import by_lot
 from spec_tests.tiny_policies import (
     Fifo,
     Lru,
@@ -34,7 +35,7 @@ from stateful_models.programs import Program, keys
 
 
 @pytest.mark.parametrize("law", CLAIMED)
-@pytest.mark.parametrize("host", PROTOCOLS, ids=NAMES)
+@pytest.mark.parametrize("host", by_lot(PROTOCOLS, one_of=3), ids=NAMES)
 @pytest.mark.parametrize("name", ["lru", "arc"])
 def test_what_our_policies_claim_holds(law: type[Law], host: HostProtocol, name: str) -> None:
     target: type[CachePolicy] = LRUCachePolicy if name == "lru" else ARCCachePolicy
@@ -48,7 +49,7 @@ def test_what_our_policies_claim_holds(law: type[Law], host: HostProtocol, name:
         assert law.clause in trial.tried
 
 
-@pytest.mark.parametrize("target", [Fifo, Lru, Mru])
+@pytest.mark.parametrize("target", by_lot([Fifo, Lru, Mru], one_of=3))
 @pytest.mark.parametrize("law", CLAIMED[:3])
 def test_claims_of_others_hold(law: type[Law], target: type[Fifo]) -> None:
     trial = held(law(), target, BLIND)

@@ -21,6 +21,7 @@ from spec_tests.law_trials import (
     broken,
     held,
 )
+from spec_tests.lots import by_lot
 from spec_tests.tiny_policies import (
     LEGAL,
     ByAge,
@@ -51,8 +52,8 @@ from stateful_models.programs import Program, keys
 
 
 @pytest.mark.parametrize("law", HOST_LAWS)
-@pytest.mark.parametrize("target", [*LEGAL, LRUCachePolicy, ARCCachePolicy])
-@pytest.mark.parametrize("host", PROTOCOLS[:2], ids=NAMES[:2])
+@pytest.mark.parametrize("target", by_lot([*LEGAL, LRUCachePolicy, ARCCachePolicy], one_of=3))
+@pytest.mark.parametrize("host", by_lot(PROTOCOLS[:2], one_of=2), ids=NAMES[:2])
 def test_laws_of_all_hold_for_what_is_merely_odd(
     law: type[Law], target: type[CachePolicy], host: HostProtocol
 ) -> None:
@@ -63,7 +64,7 @@ def test_laws_of_all_hold_for_what_is_merely_odd(
 
 
 @pytest.mark.parametrize("law", [AskedInVain, ClearedIsNew, Reinsertion, Renaming])
-@pytest.mark.parametrize("target", [Expiring, Reborn, BySecond, ByAge])
+@pytest.mark.parametrize("target", by_lot([Expiring, Reborn, BySecond, ByAge], one_of=4))
 def test_a_policy_may_read_the_clock(
     law: type[Law], target: Callable[[int, HandClock], Fifo]
 ) -> None:
@@ -184,7 +185,7 @@ class Counting(Fifo):
 
 
 @pytest.mark.parametrize("law", [*HOST_LAWS, *CLAIMED[:3], WithoutHints])
-@pytest.mark.parametrize("target", [Unseeded, Counting])
+@pytest.mark.parametrize("target", by_lot([Unseeded, Counting], one_of=2))
 def test_what_is_never_the_same_breaks_no_law_by_that(law: type[Law], target: type[Fifo]) -> None:
     claims = Capabilities(
         key_blind=True, fresh_reinsertion=True, release_order=True, without_hints=Fifo
@@ -237,7 +238,7 @@ class SparesTheCleared(SparesSessions):
         Fifo.clear(self)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", by_lot(range(3), one_of=3))
 def test_what_hints_have_left_behind_is_found_with_any_seed(seed: int) -> None:
     for target, breaks in ((SparesSessions, False), (SparesTheCleared, True)):
         trial = trial_of(OfSessions(target), seed=seed)

@@ -8,6 +8,7 @@ import pytest
 from typing_extensions import override
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
+from spec_tests.lots import by_lot
 from spec_tests.tiny_policies import Lru, trial_of
 from stateful_models.capabilities import NONE, Capabilities
 from stateful_models.contract import Kind
@@ -87,7 +88,7 @@ class Tells(Around):
 
 
 @pytest.mark.parametrize("target", [Around, Counts, Tells])
-@pytest.mark.parametrize("host", PROTOCOLS, ids=[host.name for host in PROTOCOLS])
+@pytest.mark.parametrize("host", by_lot(PROTOCOLS, one_of=3), ids=[host.name for host in PROTOCOLS])
 def test_what_hands_everything_on_is_acquitted(target: type[Around], host: HostProtocol) -> None:
     trial = tried(target, host)
     assert not trial.breaches

@@ -22,6 +22,7 @@ from kvoffload import (
 )
 from kvoffload.policies.arc import ARCCachePolicy
 from kvoffload.policies.lru import LRUCachePolicy
+from spec_tests.lots import by_lot
 from spec_tests.profiles import times
 from stateful_models import operations as op
 from stateful_models.drivers import Driver
@@ -64,7 +65,8 @@ WRONG_ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("manager_cls", WRONG_ANSWERS)
+# By its invariants, which are the machine's too, `test_gallery` convicts all of them in CI.
+@pytest.mark.parametrize("manager_cls", by_lot(WRONG_ANSWERS, one_of=3))
 def test_the_manager_machine_objects_to_every_broken_manager(
     manager_cls: type[CPUOffloadingManager],
 ) -> None:

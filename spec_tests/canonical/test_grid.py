@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+
 import pytest
 
-from spec_tests.pages.work import NUM_PAIRS, TENTHS, OtherPart, Tally, grid_parts, pairs_parts
+from spec_tests.lots import by_lot
+from spec_tests.pages.work import (
+    NUM_PAIRS,
+    TENTHS,
+    OtherPart,
+    PairsPart,
+    Tally,
+    grid_parts,
+    pairs_parts,
+)
 
 SEED = 2026
 SHARES = 4
-"""So that several processes can have a part of it."""
+"""Of a tenth of the grid, so that several processes can have a part of it."""
 
 
 def assert_nothing_found(tally: Tally) -> None:
     assert not tally.findings.listed(), str(tally.findings.listed()[0])
 
 
-@pytest.mark.parametrize("share", range(SHARES))
-def test_a_tenth_of_the_grid(share: int) -> None:
+@cache
+def a_tenth_of_the_pairs() -> Sequence[PairsPart]:
+    return list(pairs_parts(tenth=SEED % TENTHS, seed=SEED))
+
+
+# A twentieth in CI, and a tenth in the night.
+@pytest.mark.parametrize("share", by_lot(range(SHARES), one_of=2))
+def test_a_fortieth_of_the_grid(share: int) -> None:
     tally = Tally()
     for part in list(grid_parts(tenth=SEED % TENTHS, seed=SEED))[share::SHARES]:
         tally.add(part.run())
@@ -25,12 +43,14 @@ def test_a_tenth_of_the_grid(share: int) -> None:
     assert tally.illegal > 4_000
 
 
-def test_a_fortieth_of_the_pairs() -> None:
+# One of them in CI, and all, which is a tenth, in the night.
+@pytest.mark.parametrize("share", by_lot(range(TENTHS), one_of=TENTHS))
+def test_a_hundredth_of_the_pairs(share: int) -> None:
     tally = Tally()
-    for part in list(pairs_parts(tenth=SEED % TENTHS, seed=SEED))[::SHARES]:
+    for part in a_tenth_of_the_pairs()[share::TENTHS]:
         tally.add(part.run())
     assert_nothing_found(tally)
-    assert tally.pairs == NUM_PAIRS // TENTHS // SHARES
+    assert tally.pairs == NUM_PAIRS // TENTHS // TENTHS
 
 
 def test_unusual_layers_ids_and_tensors() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from kvoffload import CachePolicy, CachePolicyFactory, ChunkStatus, OffloadKey, ReqContext
 from spec_tests.clauses.helpers import request
+from spec_tests.lots import by_lot
 
 ALL = pytest.mark.parametrize("name", CachePolicyFactory.names())
 # Queues that give what was used another round pay for that when it comes up; in the long run that
@@ -311,7 +312,7 @@ def test_refusing_time_and_again_visits_no_more_than_is_protected(name: str) -> 
 
 @pytest.mark.clause("POL-8")
 @ALL
-@pytest.mark.parametrize("idle", [1, 10, 100])
+@pytest.mark.parametrize("idle", by_lot([1, 10, 100], one_of=3))
 def test_nor_does_refusing_walk_what_others_have_pinned(name: str, idle: int) -> None:
     """n is at most the offer, whose keys are protected; so the few idle ones are at most these."""
     meter = Meter(name, 4_000)
@@ -337,7 +338,7 @@ def test_each_protected_key_is_visited_once_a_call(name: str) -> None:
 
 @pytest.mark.clause("POL-8")
 @ALL
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", by_lot(range(2), one_of=2))
 def test_a_long_life_stays_within_the_budget(name: str, seed: int) -> None:
     capacity, rng = 300, Random(seed)
     meter = Meter(name, capacity)

@@ -321,8 +321,8 @@ class Cost(Engine):
                     worst = dearest, dearest.visits / max(1, before.visits), bills[1].mean
         if worst is not None:
             trial.note(
-                f"worst eviction: {worst[0]}. That is {worst[1]:.1f} times what it takes in a cache "
-                f"of 1/{GROWTH} of the chunks; on average an eviction of that program makes "
+                f"worst eviction: {worst[0]}. That is {worst[1]:.1f} times what it takes in a "
+                f"cache of 1/{GROWTH} of the chunks; on average an eviction of that program makes "
                 f"{counted(round(worst[2]), 'visit')}"
             )
 
