@@ -247,12 +247,22 @@ def test_and_where_there_is_nothing_to_share(played: Played, engines: Sequence[A
     assert THERE not in set().union(*played.play(engines).values())
 
 
-def test_it_leaves_no_process_and_no_file_open(played: Played) -> None:
+def test_it_leaves_no_process_and_no_file_open(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, forked = os.fork, list[int]()
+
+    def noted() -> int:
+        forked.append(fork())
+        return forked[-1]
+
+    monkeypatch.setattr(os, "fork", noted)
     before = set(os.listdir("/dev/fd"))
     played.play()
     assert set(os.listdir("/dev/fd")) == before
+    (pid,) = forked
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(pid, os.WNOHANG)
 
 
 # What is counted there.
