@@ -28,7 +28,7 @@ class HintNames:
     def __init__(self) -> None:
         self._asked: Counter[str] = Counter()
         self._given: set[str] = set()
-        self.asked_for_all = False
+        self.asked_for_all: bool = False
         """Whether all names were asked for at once: iterated, copied, spread or written out."""
 
     @property
