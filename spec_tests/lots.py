@@ -6,19 +6,32 @@ did; `-m ""` takes every case.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
+from typing import TypeVar
 
 import pytest
 
+T = TypeVar("T")
 
-def by_lot(cases: Iterable[object], *, one_of: int) -> list[object]:
+
+def _all_alike(case: object) -> object:
+    return None
+
+
+def by_lot(
+    cases: Iterable[T], *, one_of: int, within: Callable[[T], object] = _all_alike
+) -> list[object]:
     """All cases in their order, of which every so many, at least one, is for CI too.
 
-    The lot is drawn of the names, so that a new case leaves nearly all as they were.
+    The lot is drawn of the names, so that a new case leaves nearly all as they were; where cases
+    are alike `within` groups, of each group by itself.
     """
     listed = list(cases)
-    drawn = set(drawn_of(map(name_of, listed), one_of=one_of))
+    groups: dict[object, list[str]] = {}
+    for case in listed:
+        groups.setdefault(within(case), []).append(name_of(case))
+    drawn = {name for names in groups.values() for name in drawn_of(names, one_of=one_of)}
     return [
         case if name_of(case) in drawn else pytest.param(case, marks=pytest.mark.nightly)
         for case in listed

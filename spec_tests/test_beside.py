@@ -15,9 +15,9 @@ import pytest
 from attrs import evolve
 from typing_extensions import override
 
-from kvoffload import CachePolicy, OffloadKey
+from kvoffload import CachePolicy
 from kvoffload.policies.lru import LRUCachePolicy
-from spec_tests.tiny_policies import Fifo, trial_of
+from spec_tests.tiny_policies import Fifo, TurnsAfterClear, trial_of
 from stateful_models.capabilities import BUILT_IN, NONE, Capabilities
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
@@ -351,21 +351,6 @@ def test_what_an_invariant_decided_there_is_decided() -> None:
 
 
 # A whole trial.
-
-
-class TurnsAfterClear(Fifo):
-    """Evicts the newest first, once it was cleared."""
-
-    turned = False
-
-    @override
-    def clear(self) -> None:
-        super().clear()
-        self.turned = True
-
-    @override
-    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
-        return idle[::-1][:n] if self.turned else idle[:n]
 
 
 def tried(driver: Driver[P], claims: Capabilities = NONE, *, alone: bool) -> PolicyTrial[P]:

@@ -17,10 +17,9 @@ from kvoffload.policies.lru import LRUCachePolicy
 from stateful_models.capabilities import Capabilities
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
-from stateful_models.engines import growth
 from stateful_models.engines.base import Breach, PolicyTrial
 from stateful_models.engines.churn import Held, Passed
-from stateful_models.engines.growth import Growth
+from stateful_models.engines.growth import LONGEST, Growth
 from stateful_models.gallery.broken_policies.base import Plain, Victims
 from stateful_models.gallery.broken_policies.clearing import Pol6OldGhosts
 from stateful_models.gallery.broken_policies.growth import (
@@ -37,7 +36,7 @@ from stateful_models.levels import QUICK
 def tried(
     cls: type[CachePolicy],
     capabilities: Capabilities | None = None,
-    longest: int = growth.LONGEST,
+    longest: int = LONGEST,
 ) -> PolicyTrial[CachePolicy]:
     trial = PolicyTrial(
         Driver[CachePolicy](cls),
@@ -45,9 +44,7 @@ def tried(
         capabilities=capabilities or Capabilities(),
         level=evolve(QUICK, churn=1_500),
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(growth, "LONGEST", longest)
-        Growth().run(trial)
+    Growth(longest=longest).run(trial)
     return trial
 
 

@@ -35,6 +35,7 @@ from spec_tests.tiny_policies import (
     Reborn,
     SeededRandom,
     SparesSessions,
+    TurnsAfterClear,
     trial_of,
 )
 from stateful_models import operations as op
@@ -127,19 +128,6 @@ class RefusesAndTurns(TurnsWhenAskedInVain):
 def test_one_that_refuses_by_design_may_not_choose_otherwise_after_it() -> None:
     assert stated_by(RefusesAndTurns).may_refuse
     broken(AskedInVain(), RefusesAndTurns)
-
-
-class TurnsAfterClear(Fifo):
-    turned = False
-
-    @override
-    def clear(self) -> None:
-        super().clear()
-        self.turned = True
-
-    @override
-    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
-        return idle[::-1][:n] if self.turned else idle[:n]
 
 
 class NeverSeededAgain(SeededRandom):

@@ -13,10 +13,9 @@ from typing_extensions import override
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
-from stateful_models.engines import growth
 from stateful_models.engines.base import PolicyTrial
 from stateful_models.engines.fresh_values import FreshValues, fresh
-from stateful_models.engines.growth import FEW, UNENDED, UNTOLD, Growth
+from stateful_models.engines.growth import FEW, LONGEST, UNENDED, UNTOLD, Growth
 from stateful_models.gallery.broken_policies.base import Plain
 from stateful_models.levels import QUICK
 from stateful_models.operations import HostEvent
@@ -209,21 +208,19 @@ def grown(
     cls: type[CachePolicy],
     driver: type[Driver[CachePolicy]],
     churn: int = 1_500,
-    longest: int = growth.LONGEST,
+    longest: int = LONGEST,
 ) -> PolicyTrial[CachePolicy]:
     asked = (cls, driver, churn, longest)
     if asked not in _held:
         trial = _held[asked] = PolicyTrial(
             driver(cls), lambda capacity: (), level=evolve(QUICK, churn=churn, patience_s=1_000.0)
         )
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(growth, "LONGEST", longest)
-            Growth().run(trial)
+        Growth(longest=longest).run(trial)
     return _held[asked]
 
 
 def weights(
-    cls: type[CachePolicy], driver: type[Driver[CachePolicy]], longest: int = growth.LONGEST
+    cls: type[CachePolicy], driver: type[Driver[CachePolicy]], longest: int = LONGEST
 ) -> tuple[list[Kind], bool]:
     """Of what was found against POL-4; and whether it was tried."""
     trial = grown(cls, driver, longest=longest)

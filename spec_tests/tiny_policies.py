@@ -273,4 +273,19 @@ class ByAge(BySecond):
         self._born = self._clock()
 
 
+class TurnsAfterClear(Fifo):
+    """Evicts the newest first, once it was cleared."""
+
+    turned = False
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self.turned = True
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        return idle[::-1][:n] if self.turned else idle[:n]
+
+
 LEGAL: tuple[type[Fifo], ...] = (Fifo, Lru, Mru, SeededRandom, EverySecond)

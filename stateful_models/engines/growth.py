@@ -70,7 +70,8 @@ class Growth(Engine):
     """Counts what is held, at a quarter, half and all of `level.churn`, and after clears.
 
     `durations` are the spans of time that matter to the policy; time passes in such steps.
-    `reads_hints` tells whether it was seen to ask for any.
+    `reads_hints` tells whether it was seen to ask for any. What grows is followed for up to
+    `longest` times that churn.
     """
 
     name: ClassVar[str] = "growth"
@@ -80,8 +81,10 @@ class Growth(Engine):
         self,
         durations: Sequence[float] = (),
         reads_hints: Callable[[], bool] = lambda: True,
+        longest: int = LONGEST,
     ) -> None:
         super().__init__()
+        self._longest = longest
         self._step_s = max(durations, default=A_MINUTE)
         self._reads_hints = reads_hints
 
@@ -207,7 +210,7 @@ class Growth(Engine):
         self._sample(trial, churn, samples, length)
         growing = _growing(samples, slack)
         # It may be that it only has not yet reached a bound of its own.
-        while growing is not None and length < LONGEST * trial.level.churn:
+        while growing is not None and length < self._longest * trial.level.churn:
             if churn.run.over or trial.is_over(until):
                 break
             length *= 2

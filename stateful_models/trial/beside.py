@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import os
 import pickle
-import selectors
 import signal
-import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from time import monotonic
+from multiprocessing.connection import Connection, Pipe
 from types import TracebackType
-from typing import Final, Generic, NoReturn, Self, TypeVar
+from typing import Generic, NoReturn, Self, TypeVar
 
 from attrs import evolve, frozen
 
@@ -36,10 +34,6 @@ EngineT = TypeVar("EngineT", bound=AnyEngine)
 DriverT = TypeVar("DriverT")
 MakeT = TypeVar("MakeT")
 RunT = TypeVar("RunT", bound=Run)
-
-SIZE: Final = struct.Struct("!q")
-"""How the size of what is told of an engine goes before it."""
-_READ: Final = 65_536
 
 
 @frozen
@@ -160,11 +154,11 @@ class _Beside(Generic[EngineT]):
         self._progress: Callable[[str, float], None] = trial.on_progress
         # It ends by itself after one such time of work, and works beside others.
         self._patience_s = LOAD * trial.level.patience_s
-        self._told, tell = os.pipe()
+        self._told, tell = Pipe(duplex=False)
         self._pid = os.fork()
         if not self._pid:
             _be_beside(trial, engines, play, tallies, tell)
-        os.close(tell)
+        tell.close()
         self._open = True
 
     def __enter__(self) -> Self:
@@ -196,34 +190,19 @@ class _Beside(Generic[EngineT]):
 
     def _next(self) -> list[bytes] | None:
         """What is told of the next engine; None if nothing is, or not in time."""
-        until = monotonic() + self._patience_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._told, selectors.EVENT_READ)
-
-            def received(size: int) -> bytes | None:
-                got = bytearray()
-                while len(got) < size:
-                    left = until - monotonic()
-                    if left <= 0 or not selector.select(left):
-                        return None
-                    part = os.read(self._told, min(size - len(got), _READ))
-                    if not part:
-                        return None
-                    got += part
-                return bytes(got)
-
-            size = received(SIZE.size)
-            told = None if size is None else received(*SIZE.unpack(size))
-        if told is None:
+        try:
+            if not self._told.poll(self._patience_s):
+                return None
+            states: list[bytes] = pickle.loads(self._told.recv_bytes())
+        except (EOFError, OSError):
             return None
-        states: list[bytes] = pickle.loads(told)
         return states
 
     def _end(self) -> None:
         if not self._open:
             return
         self._open = False
-        os.close(self._told)
+        self._told.close()
         with suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         # Somebody else may have waited for it: a target that waits for any child.
@@ -245,7 +224,7 @@ def _be_beside(
     engines: Sequence[EngineT],
     play: Callable[[EngineT], object],
     tallies: Sequence[Tally],
-    descriptor: int,
+    tell: Connection,
 ) -> NoReturn:
     """Play the engines, tell of each, and end. Whatever goes wrong is for the other to find."""
     try:
@@ -257,9 +236,6 @@ def _be_beside(
                 play(engine)
                 if trial.breaches or trial.hung:
                     break
-                told = pickle.dumps([one.tell() for one in tallies])
-                left = memoryview(SIZE.pack(len(told)) + told)
-                while left:
-                    left = left[os.write(descriptor, left) :]
+                tell.send_bytes(pickle.dumps([one.tell() for one in tallies]))
     finally:
         os._exit(os.EX_OK)
