@@ -22,4 +22,5 @@ def pytest_pycollect_makemodule(
     """pytest's own choice where torch is."""
     if find_spec("torch") is not None:
         return None
-    return WithoutTorch.from_parent(parent, path=module_path)
+    # pytest leaves the type of what it passes on open.
+    return WithoutTorch.from_parent(parent, path=module_path)  # pyright: ignore[reportUnknownMemberType]

@@ -152,7 +152,11 @@ def test_descriptors_live_until_the_event_behind_them_has_come_about(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     descriptors = [torch.zeros(1), torch.zeros(1)]
-    monkeypatch.setattr(by_kernel, "copy_page", lambda *_: descriptors)
+
+    def copy_page(*_: object) -> list[torch.Tensor]:
+        return descriptors
+
+    monkeypatch.setattr(by_kernel, "copy_page", copy_page)
     device = make(CopyPath.KERNEL)
     device.available = frozenset(CopyPath)
     stream, ended = device.new_stream("store"), device.new_event("ended")
@@ -224,9 +228,13 @@ def test_a_gpu_that_has_failed_fails_its_jobs(fake: FakeCuda) -> None:
 @pytest.mark.clause("COPY-3")
 def test_what_would_leave_the_memory_is_not_enqueued(fake: FakeCuda) -> None:
     called: list[int] = []
+
+    def call(targets: list[int], sources: list[int], sizes: list[int], stream: int) -> None:
+        called.append(1)
+
     device = make(CopyPath.DRIVER)
     device.available = frozenset(CopyPath)
-    device._call = lambda *arguments: called.append(1)  # pyright: ignore[reportPrivateUsage]  # a stand-in
+    device._call = call  # pyright: ignore[reportPrivateUsage]  # a stand-in
     stream = device.new_stream("store")
     for row in (4, -1):
         wrong = CopyPlan(Direction.STORE, (PagePlan(0, np.array([row]), np.array([0]), (RUN,)),))
@@ -281,7 +289,11 @@ def test_every_grid_is_one_that_a_gpu_takes(monkeypatch: pytest.MonkeyPatch) -> 
     """Fragments of 64 MiB at odd addresses have more pieces than a second dimension holds."""
     triton_kernel = pytest.importorskip("kvoffload.copying.cuda.triton_kernel")
     grids: list[int] = []
-    monkeypatch.setattr(triton_kernel, "copy_fragments", lambda *_, grid, **__: grids.append(grid))
+
+    def copy_fragments(*_: object, grid: int, **__: object) -> None:
+        grids.append(grid)
+
+    monkeypatch.setattr(triton_kernel, "copy_fragments", copy_fragments)
     from kvoffload.copying.plans import Memory
 
     page = PagePlan(0, np.array([0, 1]), np.array([1, 0]), (CopyRun(1, 0, 64 << 20, 1, 1, 1),))
