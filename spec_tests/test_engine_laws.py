@@ -49,6 +49,7 @@ from stateful_models.engines.completions import Reinsertion, ReleaseOrder
 from stateful_models.engines.laws import AskedInVain, ClearedIsNew, WithoutHints
 from stateful_models.engines.samples import drawn_programs
 from stateful_models.hosts import PROTOCOLS, VLLM_021, VLLM_030, HostProtocol
+from stateful_models.invariants import Invariant, PolicyBooks
 from stateful_models.programs import Program, keys
 
 
@@ -248,3 +249,52 @@ def test_what_a_request_said_before_the_reset_is_not_held_against_a_policy() -> 
     )
     trial = trial_of(OfSessions(SparesSessions))
     assert ClearedIsNew().broken_by(trial, Program(2, operations)) is None
+
+
+class TakesPinnedOnceItRefused(Fifo):
+    """After an eviction that failed the oldest goes, be it in use or not; there are no others."""
+
+    def __init__(self, cache_capacity: int) -> None:
+        super().__init__(cache_capacity)
+        self.refused: bool = False
+
+    @override
+    def evict(
+        self, n: int, protected: Set[OffloadKey]
+    ) -> list[tuple[OffloadKey, ChunkStatus]] | None:
+        victims = super().evict(n, protected)
+        self.refused |= victims is None
+        return victims
+
+    @override
+    def choose(self, n: int, idle: list[OffloadKey]) -> Sequence[OffloadKey]:
+        return list(self.chunks)[:n] if self.refused else idle[:n]
+
+
+def test_what_comes_after_a_breach_is_no_matter_of_a_law() -> None:
+    """It is seen to differ where nothing is judged, and is compared again where all is."""
+    law = AskedInVain()
+    trial = trial_of(Driver(TakesPinnedOnceItRefused))
+    programs = law.programs(trial)
+    assert any(law.suspects(trial, program) for program in programs)
+    assert not any(law.broken_by(trial, program) for program in programs)
+    law.run(trial)
+    assert trial.breaches == {}
+
+
+def test_what_is_right_is_not_judged_to_be_compared() -> None:
+    judged = 0
+    trial = trial_of(Driver(Fifo))
+    make = trial.make_invariants
+
+    def counted(capacity: int) -> Sequence[Invariant[PolicyBooks]]:
+        nonlocal judged
+        judged += 1
+        return make(capacity)
+
+    trial.make_invariants = counted
+    AskedInVain().run(trial)
+    assert judged == 0
+    assert trial.reach[AskedInVain.situation]
+    trial.begin(1)
+    assert judged == 1

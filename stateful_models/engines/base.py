@@ -26,6 +26,7 @@ from stateful_models.engines.runs import (
     run_program,
 )
 from stateful_models.engines.shrinking import shrink
+from stateful_models.invariants import Invariant, PolicyBooks
 from stateful_models.invariants.orders import reached_by
 from stateful_models.judge import NOT_ASKED_AGAIN, InvariantFailedError, Violation
 from stateful_models.levels import QUICK, Level
@@ -420,6 +421,15 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
             reach=self.reach,
         )
 
+    @contextmanager
+    def unjudged(self) -> Generator[None]:
+        """Runs that begin in this block are judged by nothing, and end where the policy raises."""
+        judged, self.make_invariants = self.make_invariants, _none
+        try:
+            yield
+        finally:
+            self.make_invariants = judged
+
     def run_by_contract(self, program: Program) -> PolicyRun[P]:
         """The same, judged by none of the author's own invariants."""
         self.count()
@@ -432,6 +442,10 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
             surroundings=self.surroundings,
             reach=self.reach,
         )
+
+
+def _none(capacity: int) -> tuple[Invariant[PolicyBooks], ...]:
+    return ()
 
 
 class AnyEngine(ABC):

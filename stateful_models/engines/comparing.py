@@ -170,13 +170,21 @@ class Law(Engine):
             return
         reached = trial.reach[self.situation]
         for program in self.paced(trial, self.programs(trial)):
-            breach = self.broken_by(trial, program)
+            breach = self.broken_by(trial, program) if self.suspects(trial, program) else None
             if breach is not None and self.broken_by(trial, program, TIMES) is not None:
                 if trial.found(breach, lambda shorter: self.broken_by(trial, shorter)):
                     self._show(trial, breach)
                 break
         if trial.reach[self.situation] > reached:
             trial.tried.add(self.clause)
+
+    def suspects(self, trial: PolicyTrial[P], program: Program) -> bool:
+        """Whether the program may show a breach, by runs that are not judged, which is quicker.
+
+        A judged one is the same up to where a clause is broken, and is not compared from there on.
+        """
+        with trial.unjudged():
+            return self.broken_by(trial, program, 1) is not None
 
     @override
     def broken_by(self, trial: PolicyTrial[P], program: Program, times: int = 2) -> Breach | None:

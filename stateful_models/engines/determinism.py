@@ -60,11 +60,18 @@ class Determinism(Engine):
     def run(self, trial: PolicyTrial[P]) -> None:
         self._since_begun = self._look()
         for program in self.paced(trial, programs_to_repeat(trial, self._durations)):
-            first = _choices(trial, program)
+            with trial.unjudged():
+                first = _choices(trial, program)
+                suspects = [
+                    broken_by
+                    for broken_by in (self._again, self._beside)
+                    if broken_by(trial, program, first) is not None
+                ]
             if any(first.made.values()):
                 trial.tried.add("POL-5")
-            for broken_by in (self._again, self._beside):
-                breach = broken_by(trial, program, first)
+            for broken_by in suspects:
+                # A judged run ends where a clause is broken: what comes then is no matter of this.
+                breach = broken_by(trial, program)
                 if breach is not None:
                     self._report(trial, program, breach, broken_by)
                     return

@@ -119,6 +119,10 @@ class ClearedIsNew(Law):
                     trial.found(again, lambda shorter: self._broken_after(trial, shorter))
 
     @override
+    def suspects(self, trial: PolicyTrial[P], program: Program) -> bool:
+        return super().suspects(trial, program) or self._broken_after(trial, program) is not None
+
+    @override
     def broken_by(self, trial: PolicyTrial[P], program: Program, times: int = 2) -> Breach | None:
         found = super().broken_by(trial, program, times)
         return self._broken_after(trial, program) if found is None else found

@@ -22,6 +22,9 @@ P = TypeVar("P", bound=CachePolicy)
 _NO_EVENTS: Final[SearchStrategy[list[op.HostEvent]]] = st.just([])
 
 
+WATCHFUL: Final = 0.3
+"""The share of programs in which every key is looked up after each operation; two of three calls
+are these, and a look-up at the end finds most of what they do."""
 CHURNING: Final = 0.25
 """The share of programs with more keys than a cache of `CHURNED` chunks could ever hold."""
 CHURNED: Final = (1, 2, 2, 3, 4)
@@ -74,7 +77,7 @@ class RandomPrograms(Engine):
             churn, crowded = kind < CHURNING, kind > 1 - CROWDING
             usual = CHURNED if churn else CAPACITIES
             run = trial.begin(
-                chance.choice(CROWDED if crowded else usual), watchful=chance.random() < 0.5
+                chance.choice(CROWDED if crowded else usual), watchful=chance.random() < WATCHFUL
             )
             scheduler = Scheduler(
                 chance,
