@@ -39,7 +39,7 @@ the night, the whole of it."""
 
 OF_THE_BROKEN: Final = 5
 """Of those that break the same demand one of so many is drawn, at least one: a third of all."""
-OF_THE_LEGAL: Final = 3
+OF_THE_LEGAL: Final = 4
 
 OF_PROCESSES: Final = ("POL-5", Kind.ADVICE)
 """What only shows when processes are compared."""

@@ -11,6 +11,7 @@ from hypothesis.strategies import SearchStrategy
 from typing_extensions import override
 
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
+from spec_tests.lots import by_lot
 from stateful_models.contract import Kind
 from stateful_models.drivers import Driver
 from stateful_models.engines.base import PolicyTrial
@@ -228,7 +229,7 @@ def weights(
     return found, "POL-4" in trial.tried
 
 
-@pytest.mark.parametrize("cls", [Remembers, RemembersNumbers, RemembersEnds])
+@pytest.mark.parametrize("cls", by_lot([Remembers, RemembersNumbers, RemembersEnds], one_of=2))
 def test_who_remembers_every_session_grows(cls: type[CachePolicy]) -> None:
     assert weights(cls, Wide, SHORT) == ([Kind.LIVENESS], True)
 
@@ -265,9 +266,9 @@ def no_events(driver: object) -> None:
     ("cls", "driver"),
     [
         (Plain, Wide),
-        (Plain, Narrow),
+        pytest.param(Plain, Narrow, marks=pytest.mark.nightly),
         (BoundedEnds, Wide),
-        (BoundedEnds, Narrow),
+        pytest.param(BoundedEnds, Narrow, marks=pytest.mark.nightly),
         (Bounded, Wide),
         (RemembersRanks, Narrow),
     ],

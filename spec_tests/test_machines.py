@@ -18,7 +18,7 @@ from stateful_models.machines import (
 
 # A step costs some tens of microseconds, so a run can afford many times the usual examples.
 # How many is told by the situation that comes about least often.
-MANAGER_TIMES = 6
+MANAGER_TIMES = 4
 
 
 @pytest.mark.parametrize("machine", [LRUManagerMachine, ARCManagerMachine])

@@ -292,7 +292,7 @@ def test_every_law_holds(law_and_name: tuple[str, str]) -> None:
     LAWS[law](FACTORIES[name])
 
 
-@pytest.mark.parametrize("name", by_lot([*LEGAL_POLICIES, "Ranked", "Adaptive"], one_of=3))
+@pytest.mark.parametrize("name", by_lot([*LEGAL_POLICIES, "Ranked", "Adaptive"], one_of=5))
 def test_the_policy_machine_acquits(name: str) -> None:
     """POL-1, POL-2, POL-3 and POL-7; LRU-1, LRU-2 and ARC-1 to ARC-5 where they are claimed."""
     claims = claims_of(name)

@@ -119,12 +119,13 @@ def engines() -> Iterator[Engine]:
     yield Engine("backlog", lambda: try_backlogs(range(3)))
     yield Engine("protocol", lambda: try_protocol(range(2, 6), 150))
     yield Engine("faults", lambda: try_faults(range(1, 4)))
+    yield Engine("growth, short", lambda: try_growth(range(1), 3000))
     yield Engine("workload", lambda: serve(range(2, 10), 150))
     yield Engine("roaming", lambda: roam(range(4, 30), 150))
     yield Engine("damage", lambda: damage(range(24)))
     for cls in MACHINES:
         yield Engine(cls.__name__, partial(machine, cls, 20))
-    yield Engine("growth", lambda: try_growth(range(2), 3000))
+    yield Engine("growth", lambda: try_growth(range(1, 2), 3000))
     yield Engine("orders", lambda: try_orders(range(12, 72), 300))
 
 
