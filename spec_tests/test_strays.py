@@ -255,6 +255,20 @@ def test_a_mark_that_no_run_was_played_again_for_leaves_it_open_who_is_to_blame(
     assert (violation.clause, violation.strayed) == ("POL-1", a)
 
 
+def test_a_pin_that_no_mark_tells_of_leaves_it_open_whether_a_later_call_is_to_blame() -> None:
+    """It was found twice in a row, so that one call is all that came between."""
+    pinned = (op.PrepareLoad("r1", (a,)), op.FinishRequest("r1"))
+    run = PolicyRun(Driver[Fifo](HidesPinned), 1, [PolicyContract()])
+    for operation in (*stored(a), *pinned):
+        run.play(operation, (a,))
+    run.end()
+    (violation,) = run.violations
+    assert (violation.clause, violation.strayed) == ("POL-1", a)
+    assert violation.message == (
+        "a/0 is resident, and get found nothing after a call of on_request_finished"
+    )
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_trial_convicts_what_loses_pinned_chunks_of_one_clause(level: Level) -> None:
     trial = trial_of(Driver[Fifo](LosesPinned), level=level)

@@ -17,7 +17,7 @@ from stateful_models.workers import CopyingWorker, WorkerBreachError
 
 def test_the_reference_under_any_order() -> None:
     """COPY-1 to COPY-4, COPY-6, MAP-3, ORD-1 to ORD-3; nothing that matters is left out."""
-    run_state_machine_as_test(WorkerMachine, settings=times(2))
+    run_state_machine_as_test(WorkerMachine, settings=times(3))
     assert WorkerMachine.reach.missing(WorkerMachine.SITUATIONS) == [], str(WorkerMachine.reach)
 
 

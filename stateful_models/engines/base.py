@@ -26,7 +26,6 @@ from stateful_models.engines.runs import (
     run_program,
 )
 from stateful_models.engines.shrinking import shrink
-from stateful_models.invariants import Invariant, PolicyBooks
 from stateful_models.invariants.orders import reached_by
 from stateful_models.judge import NOT_ASKED_AGAIN, InvariantFailedError, Violation
 from stateful_models.levels import QUICK, Level
@@ -372,6 +371,7 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
     capabilities: Capabilities = field(default=NONE, kw_only=True)
     own: Collection[str] = field(default=(), kw_only=True)
     _strays: int = field(default=0, init=False)
+    _judges: bool = field(default=True, init=False)
 
     @override
     def judged(self, run: PolicyRun[P], engine: str, by: Collection[str] | None = None) -> bool:
@@ -402,7 +402,7 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
         return PolicyRun(
             self.driver,
             capacity,
-            self.make_invariants(capacity),
+            self.make_invariants(capacity) if self._judges else (),
             watchful=watchful,
             surroundings=self.surroundings if surroundings is None else surroundings,
             asks_in_vain=asks_in_vain,
@@ -423,12 +423,13 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
 
     @contextmanager
     def unjudged(self) -> Generator[None]:
-        """Runs that begin in this block are judged by nothing, and end where the policy raises."""
-        judged, self.make_invariants = self.make_invariants, _none
+        """What `begin` returns in this block is judged by nothing, and ends where the policy
+        raises."""
+        before, self._judges = self._judges, False
         try:
             yield
         finally:
-            self.make_invariants = judged
+            self._judges = before
 
     def run_by_contract(self, program: Program) -> PolicyRun[P]:
         """The same, judged by none of the author's own invariants."""
@@ -442,10 +443,6 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
             surroundings=self.surroundings,
             reach=self.reach,
         )
-
-
-def _none(capacity: int) -> tuple[Invariant[PolicyBooks], ...]:
-    return ()
 
 
 class AnyEngine(ABC):

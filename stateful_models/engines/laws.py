@@ -120,7 +120,10 @@ class ClearedIsNew(Law):
 
     @override
     def suspects(self, trial: PolicyTrial[P], program: Program) -> bool:
-        return super().suspects(trial, program) or self._broken_after(trial, program) is not None
+        with trial.unjudged():
+            if super().broken_by(trial, program, 1) is not None:
+                return True
+        return self._broken_after(trial, program) is not None
 
     @override
     def broken_by(self, trial: PolicyTrial[P], program: Program, times: int = 2) -> Breach | None:

@@ -161,7 +161,8 @@ class PolicyContract(Invariant[PolicyBooks]):
             what = f"{key_text(key)} is not resident, and get found {result}"
         else:
             what = f"{key_text(key)} is resident, and get found nothing"
-        number = self._made - self._right.get(key, self._right_about_others)
+        right = self._right.get(key, self._right_about_others)
+        number = self._made - right
         suspects = list(self._latest)[max(0, len(self._latest) - number) :]
         only_sought = all(isinstance(call, op.Get) and call.key == key for call in suspects)
         if slot is not None and self._recounted.get(key) == self._made and only_sought:
@@ -173,7 +174,8 @@ class PolicyContract(Invariant[PolicyBooks]):
             return
         if number == 1:
             call = suspects[0]
-            doubtful = isinstance(call, MARKS) and self._only_marked != self._made
+            recounted = slot is not None and self._recounted.get(key, -1) >= right
+            doubtful = recounted or (isinstance(call, MARKS) and self._only_marked != self._made)
             yield Finding(
                 "POL-1" if doubtful else _clause_of(call),
                 f"{what} after {_named(call, key, slot)}",
