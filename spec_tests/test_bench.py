@@ -551,6 +551,7 @@ def few_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sections, "measure_pages", paged_here)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few_processes")
 def test_sections_answer_every_question(tmp_path: Path, vllm_root: Path) -> None:
     plan = Plan(

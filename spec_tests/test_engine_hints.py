@@ -14,6 +14,7 @@ from typing_extensions import override
 from kvoffload import CachePolicy, ChunkStatus, OffloadKey, ReqContext
 from kvoffload.policies.arc import ARCCachePolicy
 from kvoffload.policies.lru import LRUCachePolicy
+from spec_tests.lots import by_lot
 from spec_tests.tiny_policies import LEGAL, Fifo, Lru, trial_of
 from stateful_models import operations as op
 from stateful_models.contract import Kind
@@ -195,14 +196,14 @@ def test_hints_that_stop_later_evictions_are_found() -> None:
     assert "nan" in str(hostile)
 
 
-@pytest.mark.parametrize("target", [Prioritised, *LEGAL])
+@pytest.mark.parametrize("target", by_lot([Prioritised, *LEGAL], one_of=2))
 def test_policies_that_beware_are_acquitted(target: type[Fifo]) -> None:
     assert not tried(target).breaches
     assert not tried(target, driver_cls=Driver).breaches
 
 
 @pytest.mark.parametrize("target", [LRUCachePolicy, ARCCachePolicy])
-@pytest.mark.parametrize("host", PROTOCOLS, ids=[host.name for host in PROTOCOLS])
+@pytest.mark.parametrize("host", by_lot(PROTOCOLS, one_of=3), ids=[host.name for host in PROTOCOLS])
 def test_ours_are_acquitted(target: type[CachePolicy], host: HostProtocol) -> None:
     driver = Driver(target)
     driver.host = host

@@ -69,7 +69,7 @@ LONGEST = 12
 
 # CI tries a part of the gallery here: by the invariants alone, which is cheaper, `test_gallery`
 # convicts every broken manager of it and acquits every odd one.
-ONE_OF = 3
+ONE_OF = 4
 DRAWN = drawn_of([manager_cls.__qualname__ for manager_cls in BREAKS], one_of=ONE_OF)
 
 

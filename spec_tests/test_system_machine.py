@@ -101,7 +101,7 @@ class EagerAfterReset(Engine):
         (FirstReportCounts, "COPY-1"),
         (ReusesAtOnce, "COPY-1|ORD-4"),
         (BelievesEveryCopy, "COPY-1"),
-        (EagerAfterReset, "COPY-1"),
+        pytest.param(EagerAfterReset, "COPY-1", marks=pytest.mark.nightly),
     ],
 )
 def test_an_engine_that_is_wrong_is_found_out(engine: type[Engine], why: str) -> None:
@@ -168,8 +168,8 @@ class OneChunkMore(CPUOffloadingManager):
     ("manager", "why"),
     [
         (StoresAreReadyAtOnce, "COPY-1"),
-        (LoadsAreOverAtOnce, "COPY-1"),
-        (BelievesStaleCompletions, "COPY-1"),
+        pytest.param(LoadsAreOverAtOnce, "COPY-1", marks=pytest.mark.nightly),
+        pytest.param(BelievesStaleCompletions, "COPY-1", marks=pytest.mark.nightly),
         (OneChunkMore, "SPECS-4: manager and rank 0 do not agree"),
     ],
 )
