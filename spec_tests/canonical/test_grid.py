@@ -20,8 +20,9 @@ from spec_tests.pages.work import (
 
 SEED = 2026
 SHARES = 4
-PAIR_SHARES = 20
 """Of a tenth of the grid, so that several processes can have a part of it."""
+PAIR_SHARES = 20
+"""Of a tenth of the pairs."""
 
 
 def assert_nothing_found(tally: Tally) -> None:

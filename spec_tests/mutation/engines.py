@@ -119,6 +119,7 @@ def engines() -> Iterator[Engine]:
     yield Engine("backlog", lambda: try_backlogs(range(3)))
     yield Engine("protocol", lambda: try_protocol(range(2, 6), 150))
     yield Engine("faults", lambda: try_faults(range(1, 4)))
+    # Dearer than what follows, and kills what that does not.
     yield Engine("growth, short", lambda: try_growth(range(1), 3000))
     yield Engine("workload", lambda: serve(range(2, 10), 150))
     yield Engine("roaming", lambda: roam(range(4, 30), 150))

@@ -424,7 +424,7 @@ class PolicyTrial(Trial[Driver[P], MakeInvariants, PolicyRun[P]], Generic[P]):
     @contextmanager
     def unjudged(self) -> Generator[None]:
         """What `begin` returns in this block is judged by nothing, and ends where the policy
-        raises."""
+        raises. Whole programs, as of `run`, are judged all the same."""
         before, self._judges = self._judges, False
         try:
             yield

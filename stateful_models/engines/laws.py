@@ -119,13 +119,6 @@ class ClearedIsNew(Law):
                     trial.found(again, lambda shorter: self._broken_after(trial, shorter))
 
     @override
-    def suspects(self, trial: PolicyTrial[P], program: Program) -> bool:
-        with trial.unjudged():
-            if super().broken_by(trial, program, 1) is not None:
-                return True
-        return self._broken_after(trial, program) is not None
-
-    @override
     def broken_by(self, trial: PolicyTrial[P], program: Program, times: int = 2) -> Breach | None:
         found = super().broken_by(trial, program, times)
         return self._broken_after(trial, program) if found is None else found
